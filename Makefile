@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-uncompiled test-lowest test-versions test-s3 test-deployment test-faults soak check format lock audit bench wheel archive clean
+.PHONY: help setup demo test test-uncompiled test-lowest test-versions test-s3 test-yarn test-deployment test-faults soak check format lock audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -36,6 +36,11 @@ test-s3: ## runs with their store on an S3 server of this machine; fetches 690 M
 	@tools/setup.sh --brokers
 	@$(BIN)/python -m bench_spark.jars hadoop-aws
 	@$(BIN)/python -m pytest -m s3 tests/cluster
+
+test-yarn: ## runs on YARN with their store on HDFS, of this machine; fetches 129 MB of jars, once
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m bench_spark.jars minicluster
+	@$(BIN)/python -m pytest -m yarn tests/cluster
 
 test-deployment: ## clusters of workers, packed environments, hosts apart (network namespaces); 6 minutes
 	@tools/setup.sh --brokers

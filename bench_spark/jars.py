@@ -45,7 +45,7 @@ class JarSet:
     version: str
     megabytes: int
     sha256: Mapping[str, str]
-    """Digest by coordinate, group:artifact:version."""
+    """Digest by coordinate, group:artifact:version, for some with :classifier behind it."""
     on_demand: bool = False
     """Fetched by what needs it (benchmarks/, tests of S3), not by the set-up."""
     spark: str = ""
@@ -141,8 +141,8 @@ def known_sets() -> Mapping[str, JarSet]:
 
 
 def file_name(coordinate: str) -> str:
-    _, artifact, version = coordinate.split(":")
-    return f"{artifact}-{version}.jar"
+    _, *parts = coordinate.split(":")
+    return f"{'-'.join(parts)}.jar"
 
 
 def _jars_of_image(wanted: JarSet, image: Path) -> list[Path]:
@@ -207,9 +207,9 @@ def _fetch_jar(coordinate: str, digest: str, directory: Path) -> None:
     # jgo brings an HTTP stack along; commands that find their jars in the cache need none of it.
     from jgo.maven import MavenContext
 
-    group, artifact, version = coordinate.split(":")
+    group, artifact, version, *classifier = coordinate.split(":")
     context = MavenContext(repo_cache=directory / "repository", timeout=30)
-    remote = context.project(group, artifact).at_version(version).artifact()
+    remote = context.project(group, artifact).at_version(version).artifact(*classifier)
     why: Exception | str = ""
     for _ in range(ATTEMPTS):
         try:

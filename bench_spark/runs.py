@@ -294,7 +294,8 @@ def launched(
     with claimed(config, store) if is_run else nullcontext():
         ask_brokers(config.scenario, config.ends, runs_agents_here(master), display)
         agents = 0 if config.unsized else len(config.plan.assignments)
-        with spark_session(session_master(master, agents), display) as spark:
+        slots = 0 if config.unsized else config.plan.slots_needed
+        with spark_session(session_master(master, agents), display, slots) as spark:
             if config.unsized:
                 plan = plan_for_cluster(spark, config.unsized, config.plan.run_id, display.step)
                 config = replace(config, plan=plan, unsized=None)

@@ -1,10 +1,10 @@
-"""The Kafka line: each end alone beside Kafka's own tools, and our pair."""
+"""The Kafka line: each end alone beside Kafka's own tools and franz-go, and our pair."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from bench_spark.config.broker import Broker
 from benchmarks import kafka_tools, ours
 from benchmarks.broker_facts import facts_of
 from benchmarks.figures import CLIENT_CPU, LAG_P99, P50, P99, RATE, WHOLE_CPU, Bar, Figures
-from benchmarks.kafka_tools import CONSUMER_TOOL, JAVA_PAIR, PRODUCER_TOOL
+from benchmarks.kafka_tools import CONSUMER_TOOL, FRANZ_GO, JAVA_PAIR, PRODUCER_TOOL
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 from benchmarks.ours import LIVE, Settings, below
 
@@ -35,7 +35,7 @@ STORED_TOPIC = "to-be-consumed"
 STORED_MESSAGES_PER_SECOND = 300_000
 """How many to store for each second of measuring: enough to keep the slower tool busy as long."""
 FILL_SECONDS_AT_MOST = 600
-JAVA_CONSUMER_WARMUP_SECONDS = 2
+TOOL_CONSUMER_WARMUP_SECONDS = 2
 """Shorter than elsewhere, since the messages are counted; bench-spark has none at all here."""
 
 TIMEOUT_SECONDS = 30
@@ -98,12 +98,10 @@ class Ground:
         ours.run(settings, self.broker, effort, self.directory, live=False)
 
 
-def _java_produce(ground: Ground, numbers: Iterator[int]) -> Figures:
+def _produce(tool: Callable[..., Figures], ground: Ground, numbers: Iterator[int]) -> Figures:
     """A topic of its own for each turn, as our runs have."""
     with _topic(ground.servers, f"produced-{next(numbers)}") as topic:
-        return kafka_tools.produce(
-            ground.servers, topic, BODY_BYTES, PRODUCER_PROPERTIES, ground.effort
-        )
+        return tool(ground.servers, topic, BODY_BYTES, PRODUCER_PROPERTIES, ground.effort)
 
 
 @contextmanager
@@ -118,17 +116,17 @@ def _topic(servers: str, name: str) -> Iterator[str]:
         client.delete_topics([name])[name].result(TIMEOUT_SECONDS)
 
 
-def _java_consume(ground: Ground) -> Figures:
-    return kafka_tools.consume(
-        ground.servers, STORED_TOPIC, ground.stored_messages, JAVA_CONSUMER_WARMUP_SECONDS
-    )
+def _consume(tool: Callable[..., Figures], ground: Ground) -> Figures:
+    return tool(ground.servers, STORED_TOPIC, ground.stored_messages, TOOL_CONSUMER_WARMUP_SECONDS)
 
 
-def _comparisons(ground: Ground) -> list[Comparison]:
+def _comparisons(ground: Ground, franz_go: Path | str) -> list[Comparison]:
+    """`franz_go`: the program, or why it is left out."""
     measures = (RATE, CLIENT_CPU, WHOLE_CPU)
-    produce = {
+    numbers = itertools.count()
+    produce: dict[str, Turn] = {
         LIVE: partial(ground.our_turn, PRODUCE_ONLY),
-        PRODUCER_TOOL: partial(_java_produce, ground, itertools.count()),
+        PRODUCER_TOOL: partial(_produce, kafka_tools.produce, ground, numbers),
     }
     produce_bars = (
         Bar(RATE, LIVE, PRODUCER_TOOL, at_least=2.0),
@@ -136,8 +134,13 @@ def _comparisons(ground: Ground) -> list[Comparison]:
     )
     consume: dict[str, Turn] = {
         LIVE: ground.our_consume_only,
-        CONSUMER_TOOL: partial(_java_consume, ground),
+        CONSUMER_TOOL: partial(_consume, kafka_tools.consume, ground),
     }
+    if isinstance(franz_go, Path):
+        sending = partial(kafka_tools.franz_go_produce, franz_go)
+        reading = partial(kafka_tools.franz_go_consume, franz_go)
+        produce[FRANZ_GO] = partial(_produce, sending, ground, numbers)
+        consume[FRANZ_GO] = partial(_consume, reading, ground)
     consume_bars = (
         Bar(RATE, LIVE, CONSUMER_TOOL, at_least=1.3),
         Bar(CLIENT_CPU, LIVE, CONSUMER_TOOL, at_most=0.47),
@@ -181,8 +184,10 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
         ground = Ground(running["kafka"].broker, effort, directory)
         facts = facts_of(ground.broker)
         ground.fill_stored_topic()
+        franz_go = kafka_tools.franz_go()
         tools = (f"{facts.product} {facts.version}", facts.client_library)
-        yield Opened(_comparisons(ground), (effort.length_text, *tools))
+        left_out = (franz_go,) if isinstance(franz_go, str) else ()
+        yield Opened(_comparisons(ground, franz_go), (effort.length_text, *tools, *left_out))
 
 
 _PROPERTIES_TEXT = ", ".join(f"{key}={value}" for key, value in PRODUCER_PROPERTIES.items())
@@ -192,12 +197,15 @@ LINES = (
         "kafka-maximum",
         "Kafka, as fast as possible",
         f"{BODY_BYTES} B, one topic partition, {_PROPERTIES_TEXT} on both sides. Client CPU is "
-        "that of bench-spark's agent, and of the Java tools' whole JVM. They print their progress "
-        f"every {kafka_tools.REPORT_MILLISECONDS} ms; messages and CPU are counted from the first "
-        "such line after the warm-up to the last, so that the JVM's start and the joining of a "
-        f"group are left out. Consume only: a topic with {STORED_MESSAGES_PER_SECOND:,} messages "
-        "for every second of the measured phase is read from its beginning; the Java tool is "
-        f"counted after {JAVA_CONSUMER_WARMUP_SECONDS} s, bench-spark from its first message to "
+        "that of bench-spark's agent, and of the other tools' whole process. They print their "
+        f"progress every {kafka_tools.REPORT_MILLISECONDS} ms; messages and CPU are counted from "
+        "the first such line after the warm-up to the last, so that the JVM's start and the "
+        "joining of a group are left out. franz-go's own bench program is a module that "
+        "`go install` does not take: a program of ours with the same options of its library "
+        "(`benchmarks/franz_go`) stands for it, and is left out where no Go is installed. Consume "
+        f"only: a topic with {STORED_MESSAGES_PER_SECOND:,} messages for every second of the "
+        "measured phase is read from its beginning; the tools are "
+        f"counted after {TOOL_CONSUMER_WARMUP_SECONDS} s, bench-spark from its first message to "
         "its last.",
         _open,
     ),

@@ -1,13 +1,18 @@
-"""Kafka's own performance tools: kafka-producer-perf-test and kafka-consumer-perf-test."""
+"""Kafka's own performance tools, kafka-producer-perf-test and kafka-consumer-perf-test; and where
+Go is installed a program that sends or reads with franz-go (`franz_go/`)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bench_spark.cache import cache_directory
 from bench_spark.jars import jar_set
 from bench_spark.java import require_java
 from benchmarks.figures import CLIENT_CPU, RATE, Figures
@@ -17,6 +22,9 @@ from benchmarks.progress import NoFigures, Progress, steady
 
 PRODUCER_TOOL, CONSUMER_TOOL = "kafka-producer-perf-test", "kafka-consumer-perf-test"
 JAVA_PAIR = "both Java tools"
+FRANZ_GO = "franz-go"
+FRANZ_GO_SOURCES = Path(__file__).parent / "franz_go"
+BUILD_SECONDS_AT_MOST = 900
 
 REPORT_MILLISECONDS = 250
 MORE_THAN_EVER_SENT = 10**12
@@ -27,6 +35,8 @@ CONSUME_SECONDS_AT_MOST = 300
 _PRODUCED = re.compile(r"^(?P<messages>\d+) records sent, .* max latency\.$")
 # Time, thread, MB, MB/s, messages, ...; the sixth figure and those behind it are not needed.
 _CONSUMED = re.compile(r"^\d{4}-[^,]+, \d+, [\d.]+, [\d.]+, (?P<messages>\d+), ")
+
+_COUNTED = re.compile(r"^(?P<messages>\d+)$")
 
 
 def produce(
@@ -78,6 +88,60 @@ def consume(servers: str, topic: str, messages: int, warmup_seconds: float) -> F
     return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
 
 
+def franz_go() -> Path | str:
+    """The program, built once for its sources; or why there is none."""
+    go = shutil.which("go")
+    if go is None:
+        return "franz-go is left out: no Go is installed"
+    sources = [FRANZ_GO_SOURCES / name for name in ("main.go", "go.mod", "go.sum")]
+    digest = hashlib.sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()[:16]
+    program = cache_directory() / "bin" / f"franz-go-{digest}"
+    if not program.exists():
+        build = [go, "build", "-trimpath", "-o", str(program), "."]
+        built = subprocess.run(
+            build,
+            cwd=FRANZ_GO_SOURCES,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS_AT_MOST,
+            check=False,
+        )
+        if built.returncode:
+            return f"franz-go is left out: {built.stderr.strip().splitlines()[-1]}"
+    return program
+
+
+def franz_go_produce(
+    program: Path,
+    servers: str,
+    topic: str,
+    body_bytes: int,
+    properties: Mapping[str, object],
+    effort: Effort,
+) -> Figures:
+    """As `produce` does, with as long a linger and as large batches."""
+    command: list[str | Path] = [
+        *(program, "-brokers", servers, "-topic", topic, "-record-bytes", str(body_bytes)),
+        *("-linger", f"{properties['linger.ms']}ms"),
+        *("-batch-max-bytes", str(properties["batch.size"])),
+    ]
+    seconds = effort.warmup_seconds + effort.measure_seconds
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
+        lines = list(_for_seconds(printed(process), seconds))
+    return _steady(FRANZ_GO, lines, counted(lines), effort.warmup_seconds)
+
+
+def franz_go_consume(
+    program: Path, servers: str, topic: str, messages: int, warmup_seconds: float
+) -> Figures:
+    command: list[str | Path] = [
+        *(program, "-brokers", servers, "-topic", topic, "-consume", str(messages))
+    ]
+    with started(command, CONSUME_SECONDS_AT_MOST) as process:
+        lines = list(printed(process))
+    return _steady(FRANZ_GO, lines, counted(lines), warmup_seconds)
+
+
 def _producer(
     servers: str,
     topic: str,
@@ -123,6 +187,15 @@ def consumed(lines: Iterable[Printed]) -> list[Progress]:
     ]
 
 
+def counted(lines: Iterable[Printed]) -> list[Progress]:
+    """The program with franz-go says how many there were so far, none while it connects."""
+    return [
+        Progress(line.at_seconds, int(found["messages"]), line.cpu_seconds)
+        for line in lines
+        if (found := _COUNTED.match(line.text)) and int(found["messages"])
+    ]
+
+
 def _java() -> tuple[str | Path, ...]:
     class_path = os.pathsep.join(map(str, (*jar_set("kafka"), *jar_set("kafka-tools"))))
     return require_java(), "-cp", class_path
@@ -133,7 +206,7 @@ def _for_seconds(lines: Iterable[Printed], seconds: float) -> Iterator[Printed]:
     first_seconds: float | None = None
     for line in lines:
         yield line
-        is_progress = _PRODUCED.match(line.text) or _CONSUMED.match(line.text)
+        is_progress = any(one.match(line.text) for one in (_PRODUCED, _CONSUMED, _COUNTED))
         if first_seconds is None and is_progress:
             first_seconds = line.at_seconds
         if first_seconds is not None and line.at_seconds - first_seconds > seconds:

@@ -15,8 +15,8 @@ from bench_spark.report.formats import FORMATS, Report
 from bench_spark.report.run import RunReport
 from bench_spark.report.searches import RateSearchReport, WindowSearchReport
 from bench_spark.report.suite import SuiteReport
-from bench_spark.report.suite_table import Outcome, suite_table
-from bench_spark.report.timeline import RunHistory, RunTimes, Timeline
+from bench_spark.report.suite_table import TrialResult, suite_table
+from bench_spark.report.timeline import RunHistory, RunTimes, TimeSeries
 
 HOSTILE = "</script><script>window.hurt = true</script><img src=x onerror='window.hurt = true'>\\\""
 
@@ -26,13 +26,13 @@ TIMES = RunTimes(STARTED, STARTED, STARTED + timedelta(seconds=10))
 _NAMES = ("p50_us", "p75_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us")
 
 
-def timeline(source: str = "node") -> Timeline:
+def timeline(source: str = "node") -> TimeSeries:
     seconds = range(-5, 12)
     durations = [
         {"second": float(second)} | {name: 100 * 2**n + second for n, name in enumerate(_NAMES)}
         for second in seconds
     ]
-    return Timeline(
+    return TimeSeries(
         throughput=[
             {"second": float(s), "sent_per_second": 1e4, "received_per_second": 1e4 - s}
             for s in seconds
@@ -97,7 +97,7 @@ def suite_report(directory: Path, hurt: bool = False) -> SuiteReport:
     )
     suite = load_suite(str(file))
     outcomes = {
-        trial.key: Outcome(
+        trial.key: TrialResult(
             documents.changed(
                 rates={"send_rate": 100.0 * trial.number, "receive_rate": 90.0 * trial.number}
             ),
@@ -106,7 +106,7 @@ def suite_report(directory: Path, hurt: bool = False) -> SuiteReport:
         for trial in trials_of(suite)[1:]
     }
     broker = HOSTILE if hurt else "rabbitmq"
-    return SuiteReport(suite_table(suite, outcomes), suite, "study", broker, "bench-store")
+    return SuiteReport(suite_table(suite, outcomes), "study", broker, "bench-store")
 
 
 def suite_page(directory: Path, hurt: bool = False) -> str:

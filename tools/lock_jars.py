@@ -99,6 +99,18 @@ WANTED = {
         ),
         on_demand=True,
     ),
+    # HDFS and YARN in one process, for tests. Its main class is in Hadoop's own test jars, which
+    # need the libraries of those tests.
+    "minicluster": Wanted(
+        "Hadoop's mini cluster",
+        HADOOP,
+        roots=(
+            f"org.apache.hadoop:hadoop-minicluster:{HADOOP}",
+            "org.junit.jupiter:junit-jupiter-api:5.13.4",
+            "org.mockito:mockito-core:4.11.0",
+        ),
+        on_demand=True,
+    ),
 }
 
 
@@ -114,9 +126,22 @@ def resolve(context: MavenContext, wanted: Wanted) -> list[Artifact]:
         needed = [found for found in transitive if found.scope in ("compile", "runtime")]
         artifacts = [found.artifact for found in (*inputs, *needed)]
     artifacts += [dependency(text).artifact for text in wanted.alone]
+    artifacts = [file_of(artifact) for artifact in artifacts if artifact.packaging != "pom"]
     if not wanted.only:
         return artifacts
     return [found for found in artifacts if found.artifactId.startswith(wanted.only)]
+
+
+def file_of(artifact: Artifact) -> Artifact:
+    """Maven's type test-jar is the jar with the classifier `tests`."""
+    if artifact.packaging == "test-jar":
+        return artifact.component.artifact("tests")
+    return artifact
+
+
+def coordinate_of(artifact: Artifact) -> str:
+    parts = (artifact.groupId, artifact.artifactId, artifact.version, artifact.classifier)
+    return ":".join(filter(None, parts))
 
 
 def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
@@ -144,7 +169,7 @@ def main() -> None:
         context = MavenContext(repo_cache=Path(repository))
         for name, wanted in WANTED.items():
             artifacts = resolve(context, wanted)
-            coordinates = [f"{a.groupId}:{a.artifactId}:{a.version}" for a in artifacts]
+            coordinates = map(coordinate_of, artifacts)
             paths = pool.map(Artifact.resolve, artifacts)
             tables.append(table(name, wanted, zip(coordinates, paths, strict=True)))
     LOCK_FILE.write_text("\n".join(tables))

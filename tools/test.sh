@@ -2,7 +2,7 @@
 # All tests that the arguments name, as fast as two cores allow: several processes share them out, then
 # those that need the machine to themselves (mark `alone`) run one after the other. Nothing is retried.
 # WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
-# marked `deployment` for `make test-deployment`, those marked `s3` for `make test-s3`. With all tests
+# marked `deployment` for `make test-deployment`, those marked `s3` and `yarn` for `make test-s3` and `make test-yarn`. With all tests
 # (the argument `tests`), or alone with --uncompiled, those of codecs and recorder run once more with
 # kernels as plain Python, where an integer that overflows is an error.
 set -uo pipefail
@@ -16,7 +16,7 @@ readonly NOTHING_SELECTED=5
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
     --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
 readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/unit/core/test_kernel_cache.py)
-readonly HERE="not faults_slow and not deployment and not s3"
+readonly HERE="not faults_slow and not deployment and not s3 and not yarn"
 
 run() {
     .venv/bin/python -m pytest "$@"

@@ -2,11 +2,12 @@
 
     .venv/bin/python tools/test_versions.py            # all, into a table like docs/cluster.md's
     .venv/bin/python tools/test_versions.py 3.5 4.1    # some
+    .venv/bin/python tools/test_versions.py --python 3.13 4.2
 
 Every environment in build/versions gets the newest patch of its Spark, the release of delta-spark
 that fits, and the newest versions that the package's ranges allow of all else. In it, on the
 loopback transport: a run with live metrics and traced messages, a suite, SQL, a search and a
-comparison, as people call them.
+comparison, as people call them; once on this machine, once on a standalone cluster of that Spark.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,9 +45,18 @@ axes:
 
 
 ASK = """
-import importlib.metadata
-print(importlib.metadata.version("pyspark"), importlib.metadata.version("delta-spark"))
+import importlib.metadata, platform
+print(*map(importlib.metadata.version, ("pyspark", "delta-spark")), platform.python_version())
 """
+CLUSTER = """
+import sys
+from pathlib import Path
+from benchmarks.standalone import HERE, standalone
+with standalone([HERE, HERE], 2, Path(sys.argv[1])) as cluster:
+    print(cluster.master, flush=True)
+    sys.stdin.read()
+"""
+"""Runs until nobody holds its input any more."""
 HEAD = """
 | Spark | Python | delta-spark | Delta Lake | Seen to work | On |
 |---|---|---|---|---|---|
@@ -58,7 +69,7 @@ class Failed(Exception):
 
 def python_of(delta: JarSet, python: str) -> Path:
     """The interpreter of an environment with this Spark, made and brought up to date."""
-    directory = ENVIRONMENTS / f"spark-{delta.spark}-python{python}"
+    directory = ENVIRONMENTS / f"spark-{delta.spark}-python{python.replace('/', '-')}"
     uv = str(Path(sys.executable).with_name("uv"))
     if not directory.exists():
         subprocess.run([uv, "venv", "-q", "-p", python, str(directory)], check=True)
@@ -72,8 +83,29 @@ def python_of(delta: JarSet, python: str) -> Path:
     return directory / "bin" / "python"
 
 
-def smoke(python: Path, directory: Path) -> Iterator[tuple[str, str]]:
-    """Each part of the set, and what was seen of it; raises Failed at the first that fails."""
+@contextmanager
+def standalone_master(python: Path, directory: Path) -> Iterator[str]:
+    """The URL of a cluster of two workers, of the Spark of this interpreter."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [str(python), "-c", CLUSTER, str(directory)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            if not (master := process.stdout.readline().strip()):
+                raise Failed("no standalone cluster")
+            yield master
+        finally:
+            process.stdin.close()
+
+
+def smoke(python: Path, directory: Path, *master: str) -> Iterator[tuple[str, str]]:
+    """Each part of the set, and what was seen of it; raises Failed at the first that fails.
+
+    `master`: the option that names it; none: this machine.
+    """
     store = str(directory / "store")
     (directory / "smoke.yaml").write_text(SUITE)
 
@@ -92,7 +124,7 @@ def smoke(python: Path, directory: Path) -> Iterator[tuple[str, str]]:
             )
         return done.stdout
 
-    loopback = ("--broker", "loopback")
+    loopback = ("--broker", "loopback", *master)
     sets = [f"--set={setting}" for setting in SHORT]
     traced = (*sets, "--set=load.rate_per_second=500", "--set=trace=all", "--run-id", "traced")
     call("run", "steady", *loopback, *traced)
@@ -134,17 +166,24 @@ def tried(delta: JarSet, python: str) -> str:
     began = time.monotonic()
     interpreter = python_of(delta, python)
     told = subprocess.run([interpreter, "-c", ASK], capture_output=True, text=True, check=True)
-    spark, wheel = told.stdout.split()
+    spark, wheel, python = told.stdout.split()
     seen = []
+
+    def note(place: str, parts: Iterator[tuple[str, str]]) -> None:
+        for part, what in parts:
+            after = f"after {time.monotonic() - began:.0f} s"
+            print(f"  {spark} {place}: {part}: {what}, {after}", flush=True)
+            seen.append(f"{part} ({place})")
+
     with tempfile.TemporaryDirectory(prefix="bench-spark-versions-") as scratch:
+        here, there = Path(scratch, "local"), Path(scratch, "standalone")
+        here.mkdir()
+        there.mkdir()
         try:
-            for part, what in smoke(interpreter, Path(scratch)):
-                print(
-                    f"  {delta.spark} {part}: {what}, after {time.monotonic() - began:.0f} s",
-                    flush=True,
-                )
-                seen.append(part)
-            outcome = f"all {len(seen)} parts"
+            note("local", smoke(interpreter, here))
+            with standalone_master(interpreter, there) as master:
+                note("standalone", smoke(interpreter, there, "--master", master))
+            outcome = "the smoke set, local and standalone"
         except Failed as error:
             outcome = f"**failed** after {', '.join(seen) or 'nothing'}: {error}"
     today = datetime.now(UTC).date().isoformat()
@@ -154,7 +193,7 @@ def tried(delta: JarSet, python: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="test_versions", description=__doc__.partition("\n")[0])
     parser.add_argument("versions", nargs="*", metavar="SPARK", help="as 4.1; default: all")
-    parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}")
+    parser.add_argument("--python", default=sys.executable, help="version or path")
     asked = parser.parse_args()
     sets = delta_sets()
     if unknown := set(asked.versions) - set(sets):

@@ -18,7 +18,7 @@ from bench_spark.doctor.finding import Level, examine, write_findings, write_fin
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
-from bench_spark.monitor.reading import Sampler, Unreadable
+from bench_spark.monitor.reading import ResourceSampler, SourceUnreadable
 from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
 
 
@@ -124,7 +124,7 @@ def sample(
     refuse_weak_token(token, "--token-file")
     try:
         sampler.read()
-    except Unreadable as error:
+    except SourceUnreadable as error:
         raise EnvironmentNotReady(str(error)) from error
     if listen is not None:
         _serve(address, token, sampler)
@@ -133,7 +133,7 @@ def sample(
         call_and_answer(address, token, sampler, _say, threading.Event())
 
 
-def _sampler(pid: int | None, process: str | None, cgroup: str | None) -> Sampler:
+def _sampler(pid: int | None, process: str | None, cgroup: str | None) -> ResourceSampler:
     if sum(given is not None for given in (pid, process, cgroup)) != 1:
         raise ConfigurationError("--pid, --process, --cgroup: give exactly one of them")
     if pid is not None:
@@ -153,7 +153,7 @@ def _address(option: str, text: str) -> Address:
         raise ConfigurationError(f"{option}: {text!r} is not allowed; {error}") from None
 
 
-def _serve(address: Address, token: str, sampler: Sampler) -> None:
+def _serve(address: Address, token: str, sampler: ResourceSampler) -> None:
     try:
         server = SamplerServer(address, token, sampler, _say)
     except OSError as error:

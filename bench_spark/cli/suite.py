@@ -32,11 +32,12 @@ from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
+from bench_spark.plan import SLOTS_FOR_STREAMING
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import SeriesColours
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.suite import SuiteReport, suite_figures
-from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
+from bench_spark.report.suite_table import SuiteTable, TrialResult, suite_table
 from bench_spark.runs import open_store, refuse_idle_broker, session_master
 from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.spark.session_lifetime import spark_session
@@ -188,7 +189,8 @@ def run(
         from bench_spark.spark.engine import Engine
 
         agents = max(agents_of(trial.scenario) for trial in missing)
-        with spark_session(session_master(master, agents), display) as spark:
+        slots = agents + SLOTS_FOR_STREAMING
+        with spark_session(session_master(master, agents), display, slots) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
             with closing(Engine(spark, opened, of_trials)) as engine:
                 display.step("starting workers" + (" and the rolling metrics" if live else ""))
@@ -230,7 +232,7 @@ def report(
 
 
 def _report(config: SuiteConfig, table: SuiteTable, store: str) -> SuiteReport:
-    return SuiteReport(table, config.suite, config.stored_name, config.ends.name, store)
+    return SuiteReport(table, config.stored_name, config.ends.name, store)
 
 
 def _table(config: SuiteConfig, store: Store) -> SuiteTable:
@@ -253,7 +255,7 @@ def _write_figures(table: SuiteTable, directory: Path) -> None:
             write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending, colours))
 
 
-def _outcome(known: TrialRun) -> Outcome:
+def _outcome(known: TrialRun) -> TrialResult:
     if known.is_finished:
-        return Outcome(document=known.document, note=known.note, search_end=known.search_end)
-    return Outcome(failure="; ".join(known.reasons) or known.status)
+        return TrialResult(document=known.document, note=known.note, search_end=known.search_end)
+    return TrialResult(failure="; ".join(known.reasons) or known.status)

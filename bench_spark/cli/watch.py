@@ -21,7 +21,7 @@ from bench_spark.config.broker import host_and_port
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.exporter import Exporter, ExportingDisplay
+from bench_spark.report.exporter import Exporter
 from bench_spark.report.live import Steps
 from bench_spark.store.delta import Store
 
@@ -69,14 +69,12 @@ def endpoint_of(option: str, text: str | None) -> Endpoint | None:
 @contextmanager
 def exporting(display: Steps, endpoint: Endpoint | None, broker: str) -> Iterator[Steps]:
     """The display, with its numbers served to Prometheus too where an endpoint is given."""
-    if endpoint is None:
-        yield display
-        return
-    exporter = Exporter(*endpoint)
+    exporter = Exporter(*endpoint, display, broker) if endpoint is not None else None
     try:
-        yield ExportingDisplay(display, exporter, broker)
+        yield display
     finally:
-        exporter.close()
+        if exporter is not None:
+            exporter.close()
 
 
 @contextmanager

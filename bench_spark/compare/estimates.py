@@ -210,8 +210,7 @@ def of_repetitions(values: Sequence[float]) -> Estimate:
     centre = fmean(logs)
     if len(logs) < 2:
         return Estimate(math.exp(centre))
-    reach = student_quantile(len(logs) - 1) * math.sqrt(variance(logs) / len(logs))
-    return Estimate(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
+    return _geometric(centre, len(logs) - 1, math.sqrt(variance(logs) / len(logs)))
 
 
 def ratio_of_repetitions(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | None:
@@ -225,12 +224,15 @@ def ratio_of_repetitions(baseline: Sequence[float], candidate: Sequence[float]) 
     if min(map(len, sides)) < 2:
         return Estimate(math.exp(centre))
     errors = [variance(side) / len(side) for side in sides]
-    reach = 0.0
-    if sum(errors) > 0:
-        parts = (error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
-        # Cut to whole degrees, which errs on the wide side.
-        degrees = max(1, math.floor(sum(errors) ** 2 / sum(parts)))
-        reach = student_quantile(degrees) * math.sqrt(sum(errors))
+    parts = sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
+    # Cut to whole degrees, which errs on the wide side.
+    degrees = max(1, math.floor(sum(errors) ** 2 / parts)) if parts else 1
+    return _geometric(centre, degrees, math.sqrt(sum(errors)))
+
+
+def _geometric(centre: float, degrees: int, error: float) -> Estimate:
+    """From a mean of logarithms and its standard error."""
+    reach = student_quantile(degrees) * error
     return Estimate(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
 
 

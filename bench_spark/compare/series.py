@@ -126,19 +126,18 @@ class RunSeries:
 
     def value(self, metric: str) -> float | None:
         """As the result has it; None where the run has no such number."""
-        if metric in {known.name for known in RATES}:
-            return _number(self.document["rates"].get(metric))
-        if metric == "delivery_rate":
-            return _number(self.document.get("delivery_rate"))
-        if metric in {known.name for known in COUNTED}:
-            return _number(self.document["counts"].get(metric))
         if metric in _BROKER_FIELDS:
-            found = self.sums.get(metric)
-            total = float(found.below.sum()) if found is not None else 0.0
-            return float(found.above.sum()) / total if found is not None and total else None
+            sums = self.sums.get(metric)
+            total = float(sums.below.sum()) if sums is not None else 0.0
+            return float(sums.above.sum()) / total if sums is not None and total else None
+        document = self.document
         measure, _, statistic = metric.partition(".")
-        found_measure = (self.document.get("measures") or {}).get(measure) or {}
-        return _number(found_measure.get(f"{statistic}_us"))
+        if statistic:
+            found = (document.get("measures") or {}).get(measure, {}).get(f"{statistic}_us")
+        else:
+            totals = {**document["counts"], **document["rates"]}
+            found = {**totals, "delivery_rate": document.get("delivery_rate")}.get(metric)
+        return None if found is None else float(found)
 
     def is_lower_bound(self, metric: str) -> bool:
         measure, _, statistic = metric.partition(".")
@@ -179,10 +178,6 @@ class RunSeries:
         value = self.value(metric)
         assert value is not None
         return self.resamples.get(metric, Resampled(value, np.zeros(0), 0))
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _means(histograms: IntervalHistograms) -> F64:

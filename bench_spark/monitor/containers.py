@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from bench_spark.monitor.processes import network_bytes
-from bench_spark.monitor.reading import Reading, Unreadable, reading_of
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable, reading_of
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 ROOT = Path("/sys/fs/cgroup")
@@ -59,7 +59,7 @@ def parse_io_stat(text: str) -> dict[str, int]:
     return totals
 
 
-class CgroupSampler:
+class CgroupSampler(ResourceSampler):
     def __init__(self, path: str, root: Path = ROOT) -> None:
         """`path`: the group's directory, or where it is below `root`."""
         given = Path(path)
@@ -68,7 +68,7 @@ class CgroupSampler:
 
     def read(self) -> Reading:
         if not (self._directory / "cgroup.procs").is_file():
-            raise Unreadable(f"{self._directory} is no control group of version 2")
+            raise SourceUnreadable(f"{self._directory} is no control group of version 2")
         totals: dict[str, float] = {}
         for read in (
             lambda: parse_cpu_stat(self._text("cpu.stat")),
@@ -79,9 +79,6 @@ class CgroupSampler:
         ):
             self._add(read, totals)
         return reading_of(totals, str(self._directory.stat().st_ino))
-
-    def close(self) -> None:
-        pass
 
     @staticmethod
     def _add(read: Callable[[], Mapping[str, float]], totals: dict[str, float]) -> None:
@@ -149,7 +146,7 @@ def _section(stats: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-class DockerSampler:
+class DockerSampler(ResourceSampler):
     def __init__(self, container: str, socket_path: str, timeout_seconds: float) -> None:
         self._container = container
         self._socket_path = socket_path
@@ -160,12 +157,9 @@ class DockerSampler:
         try:
             found = parse_stats(stats)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Unreadable("the Docker daemon's statistics have an unknown form") from error
+            raise SourceUnreadable("the Docker daemon's statistics have an unknown form") from error
         cores = _section(stats, "cpu_stats").get("online_cpus")
         return reading_of(found, str(stats.get("id", "")), int(cores) if cores else None)
-
-    def close(self) -> None:
-        pass
 
     def _stats(self) -> Mapping[str, Any]:
         name = urllib.parse.quote(self._container, safe="")
@@ -173,14 +167,16 @@ class DockerSampler:
             body = self._http.ask(f"/containers/{name}/stats?stream=false&one-shot=true")
             stats = json.loads(body)
         except HttpRefusal as error:
-            raise Unreadable(
+            raise SourceUnreadable(
                 f"Docker answers {error.status} for container {self._container}"
             ) from None
         except HttpUnreachable as error:
             reason = getattr(error.cause, "strerror", None) or type(error.cause).__name__
-            raise Unreadable(f"Docker at {self._socket_path}: {reason}") from None
+            raise SourceUnreadable(f"Docker at {self._socket_path}: {reason}") from None
         except ValueError:
-            raise Unreadable(f"Docker at {self._socket_path} does not answer in JSON") from None
+            raise SourceUnreadable(
+                f"Docker at {self._socket_path} does not answer in JSON"
+            ) from None
         if not isinstance(stats, dict):
-            raise Unreadable(f"Docker answers 200 for container {self._container}")
+            raise SourceUnreadable(f"Docker answers 200 for container {self._container}")
         return stats

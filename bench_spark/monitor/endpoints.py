@@ -6,7 +6,6 @@ import json
 import math
 import re
 import ssl
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from bench_spark.config.broker import LABEL, METRIC, Broker, Credentials, Tls
-from bench_spark.monitor.reading import Reading, Unreadable
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable, values_read
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 
 class Endpoint:
-    """Reads one URL; what goes wrong is Unreadable."""
+    """Reads one URL; what goes wrong is SourceUnreadable."""
 
     def __init__(
         self,
@@ -46,9 +45,9 @@ class Endpoint:
         try:
             return self._http.ask(path, headers={"Accept": accept})
         except HttpRefusal as error:
-            raise Unreadable(f"{self._http.address} answers {error}") from None
+            raise SourceUnreadable(f"{self._http.address} answers {error}") from None
         except HttpUnreachable as error:
-            raise Unreadable(f"{self._http.address}: {type(error.cause).__name__}") from None
+            raise SourceUnreadable(f"{self._http.address}: {type(error.cause).__name__}") from None
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext:
@@ -60,7 +59,7 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext:
         if tls is not None and tls.certificate_file:
             context.load_cert_chain(tls.certificate_file, tls.key_file)
     except OSError as error:
-        raise Unreadable(f"TLS: {error.strerror}") from None
+        raise SourceUnreadable(f"TLS: {error.strerror}") from None
     return context
 
 
@@ -119,7 +118,7 @@ def chosen_values(
     return finite, tuple(s.alias for s in selectors if s.alias not in finite)
 
 
-class PrometheusSampler:
+class PrometheusSampler(ResourceSampler):
     """Metrics of others, chosen and added up."""
 
     def __init__(self, source: Endpoint, metrics: Sequence[str]) -> None:
@@ -129,16 +128,7 @@ class PrometheusSampler:
     def read(self) -> Reading:
         body = self._source.get(accept="text/plain;version=0.0.4")
         values, missing = chosen_values(body.decode("utf-8", "replace"), self._selectors)
-        return Reading(
-            at_ns=time.monotonic_ns(),
-            host=self._source.host,
-            cores=1,
-            values=values,
-            unreadable=missing,
-        )
-
-    def close(self) -> None:
-        pass
+        return values_read(values, missing, self._source.host)
 
 
 PERMANENT_SHARE = 0.95
@@ -194,7 +184,7 @@ def flow_values(
     }
 
 
-class FlowSampler:
+class FlowSampler(ResourceSampler):
     """Whether RabbitMQ holds this run's producers back, by its management API.
 
     A connection or channel is in flow when credit has run out somewhere behind it, and blocked when
@@ -208,10 +198,7 @@ class FlowSampler:
 
     def read(self) -> Reading:
         values = flow_values(self._list(_CONNECTIONS), self._list(_CHANNELS), self._connection_name)
-        return Reading(time.monotonic_ns(), self._source.host, cores=1, values=values)
-
-    def close(self) -> None:
-        pass
+        return values_read(values, host=self._source.host)
 
     def _list(self, path: str) -> list[Mapping[str, Any]]:
         try:
@@ -219,7 +206,9 @@ class FlowSampler:
         except ValueError:
             found = None
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-            raise Unreadable(f"{self._source.host} does not answer like RabbitMQ's management API")
+            raise SourceUnreadable(
+                f"{self._source.host} does not answer like RabbitMQ's management API"
+            )
         return found
 
 

@@ -30,8 +30,8 @@ from bench_spark.monitor.reading import (
     CPU_COLUMNS,
     GAUGES,
     Reading,
-    Sampler,
-    Unreadable,
+    ResourceSampler,
+    SourceUnreadable,
     usage_between,
 )
 from bench_spark.monitor.sources import samplers_of
@@ -240,7 +240,7 @@ class Monitor:
 
     # -- one source ------------------------------------------------------------------------------
 
-    def _watch(self, name: str, sampler: Sampler, timeline: Timeline) -> None:
+    def _watch(self, name: str, sampler: ResourceSampler, timeline: Timeline) -> None:
         before: Reading | None = None
         next_ns = timeline.start_ns
         last_ns = took_ns = 0
@@ -257,12 +257,12 @@ class Monitor:
             self._sample(name, sampler, timeline, before)
 
     def _sample(
-        self, name: str, sampler: Sampler, timeline: Timeline, before: Reading | None
+        self, name: str, sampler: ResourceSampler, timeline: Timeline, before: Reading | None
     ) -> Reading | None:
         """Read once; returns the reading that the next one is compared with."""
         try:
             reading = sampler.read()
-        except (Unreadable, OSError, ValueError) as error:
+        except (SourceUnreadable, OSError, ValueError) as error:
             self._take(name, timeline, 0.0, _nothing(before, str(error)))
             return before
         if before is not None:
@@ -313,7 +313,7 @@ class Monitor:
             self._store_problem = str(error)
 
 
-def _samplers_of_all(ends: Ends, run_id: str) -> dict[str, Sampler]:
+def _samplers_of_all(ends: Ends, run_id: str) -> dict[str, ResourceSampler]:
     """Of several brokers, each source by the broker's name and its own."""
     is_alone = len(ends.once) == 1
     return {

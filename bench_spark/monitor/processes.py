@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bench_spark.config.fields import Pattern, TooSlow
-from bench_spark.monitor.reading import Reading, Unreadable, reading_of
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable, reading_of
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _NETWORK = ("network_received_bytes", "network_sent_bytes")
@@ -80,10 +80,10 @@ def one_process(pid: int) -> FindRoots:
     def find(processes: Processes) -> list[int]:
         nonlocal first
         if first is not None and not first.is_running() and pid in psutil.pids():
-            raise Unreadable(f"process {pid} has ended; its number belongs to another one")
+            raise SourceUnreadable(f"process {pid} has ended; its number belongs to another one")
         process = processes.get(pid)
         if process is None or _has_ended(process):
-            raise Unreadable(f"there is no process {pid}")
+            raise SourceUnreadable(f"there is no process {pid}")
         first = first or process
         return [pid]
 
@@ -110,11 +110,13 @@ def matching(pattern: str, own_pid: int | None = None) -> FindRoots:
                 try:
                     known[process] = any(map(expression.search, _names(process)))
                 except TooSlow as error:
-                    raise Unreadable(f"{error} on the command line of process {pid}") from None
+                    raise SourceUnreadable(
+                        f"{error} on the command line of process {pid}"
+                    ) from None
             if known[process]:
                 found.append(pid)
         if not found:
-            raise Unreadable(f"no process matches {pattern}")
+            raise SourceUnreadable(f"no process matches {pattern}")
         return found
 
     return find
@@ -127,7 +129,7 @@ def _names(process: psutil.Process) -> list[str]:
         return []
 
 
-class ProcessSampler:
+class ProcessSampler(ResourceSampler):
     """Processes of this machine and all that they have started, as one."""
 
     def __init__(self, find_roots: FindRoots) -> None:
@@ -155,9 +157,6 @@ class ProcessSampler:
             {name: value for name, value in found.items() if name not in unreadable},
             identity=f"{oldest.pid}-{oldest.info['create_time']}",
         )
-
-    def close(self) -> None:
-        pass
 
 
 def _io(process: psutil.Process) -> tuple[int, ...]:

@@ -11,9 +11,10 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 CPU_COUNTERS = ("cpu_user_seconds", "cpu_system_seconds")
 BYTE_COUNTERS = (
@@ -44,7 +45,7 @@ LONGEST_NAME = 200
 _NANOSECONDS = 1_000_000_000
 
 
-class Unreadable(Exception):
+class SourceUnreadable(Exception):
     """A source could not be read at all; the text says why, without secrets."""
 
 
@@ -64,17 +65,7 @@ class Reading:
     """Changes when the counters begin anew, as with a broker that was started again."""
 
     def as_message(self) -> dict[str, Any]:
-        return {
-            "type": "reading",
-            "at_ns": self.at_ns,
-            "host": self.host,
-            "cores": self.cores,
-            "counters": dict(self.counters),
-            "gauges": dict(self.gauges),
-            "values": dict(self.values),
-            "unreadable": list(self.unreadable),
-            "identity": self.identity,
-        }
+        return {"type": "reading", **asdict(self)}
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Reading:
@@ -91,9 +82,9 @@ class Reading:
                 identity=str(message["identity"])[:LONGEST_NAME],
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise Unreadable("the sampler's answer is not a reading") from error
+            raise SourceUnreadable("the sampler's answer is not a reading") from error
         if reading.cores < 1 or len(reading.unreadable) > MOST_VALUES:
-            raise Unreadable("the sampler's answer is not a reading")
+            raise SourceUnreadable("the sampler's answer is not a reading")
         return reading
 
 
@@ -110,13 +101,30 @@ def reading_of(found: Mapping[str, float], identity: str, cores: int | None = No
     )
 
 
-class Sampler(Protocol):
+def values_read(
+    values: Mapping[str, float], unreadable: Sequence[str] = (), host: str | None = None
+) -> Reading:
+    """What a source has just said under names of its own; it is on this machine unless `host` says
+    where."""
+    cores = 1 if host is not None else os.cpu_count() or 1
+    return Reading(
+        at_ns=time.monotonic_ns(),
+        host=host or socket.gethostname(),
+        cores=cores,
+        values=values,
+        unreadable=tuple(unreadable),
+    )
+
+
+class ResourceSampler(ABC):
     """One source. Used from one thread; may take as long as its time limit."""
 
+    @abstractmethod
     def read(self) -> Reading:
-        """Raises Unreadable where nothing can be read."""
+        """Raises SourceUnreadable where nothing can be read."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 - most have nothing open
+        pass
 
 
 def _numbers(given: Mapping[str, Any]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from bench_spark.agent.protocol import (
     WrongToken,
     encode_frame,
 )
-from bench_spark.monitor.reading import Reading, Sampler, Unreadable
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable
 from bench_spark.process import Backoff, watched
 
 Role = Literal["monitor", "sampler"]
@@ -38,7 +38,7 @@ class PeerError(Exception):
     """The connection is of no further use; the text says why."""
 
 
-class Peer:
+class SamplerPeer:
     def __init__(
         self, connection: socket.socket, token: str, role: Role, *, accepted: bool
     ) -> None:
@@ -128,14 +128,14 @@ Say = Callable[[str], None]
 # -- the monitor's end -----------------------------------------------------------------------------
 
 
-class RemoteSampler:
+class RemoteSampler(ResourceSampler):
     """Calls a sampler that listens, and calls again when the connection was lost."""
 
     def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
         self._address = address
         self._token = token
         self._timeout_seconds = timeout_seconds
-        self._peer: Peer | None = None
+        self._peer: SamplerPeer | None = None
 
     def read(self) -> Reading:
         was_open = self._peer is not None
@@ -146,22 +146,22 @@ class RemoteSampler:
             self.close()
             if was_open:
                 return self.read()
-            raise Unreadable(f"the sampler at {_shown(self._address)}: {error}") from None
+            raise SourceUnreadable(f"the sampler at {_shown(self._address)}: {error}") from None
 
     def close(self) -> None:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
 
-    def _connect(self) -> Peer:
+    def _connect(self) -> SamplerPeer:
         try:
             connection = socket.create_connection(self._address, self._timeout_seconds)
         except OSError as error:
             raise PeerError(error.strerror or type(error).__name__) from None
-        return Peer(connection, self._token, "monitor", accepted=False)
+        return SamplerPeer(connection, self._token, "monitor", accepted=False)
 
 
-class CalledSampler:
+class CalledSampler(ResourceSampler):
     """Waits for a sampler that calls; the newest that proves itself is the one asked."""
 
     def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
@@ -169,7 +169,7 @@ class CalledSampler:
         self._token = token
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
-        self._peer: Peer | None = None
+        self._peer: SamplerPeer | None = None
         self._server: socket.socket | None = None
         self._places = threading.Semaphore(MOST_CONNECTIONS)
         self._problem = f"no sampler has called at {_shown(address)}"
@@ -184,14 +184,14 @@ class CalledSampler:
         with self._lock:
             peer = self._peer
         if peer is None:
-            raise Unreadable(self._problem)
+            raise SourceUnreadable(self._problem)
         try:
             return _ask(peer, self._timeout_seconds)
         except PeerError as error:
             peer.close()
             with self._lock:
                 self._peer = None if self._peer is peer else self._peer
-            raise Unreadable(f"the sampler that called: {error}") from None
+            raise SourceUnreadable(f"the sampler that called: {error}") from None
 
     def close(self) -> None:
         if self._server is not None:
@@ -213,7 +213,7 @@ class CalledSampler:
 
     def _welcome(self, connection: socket.socket) -> None:
         try:
-            peer = Peer(connection, self._token, "monitor", accepted=True)
+            peer = SamplerPeer(connection, self._token, "monitor", accepted=True)
         except PeerError as error:
             self._problem = f"whoever called at {_shown(self._address)}: {error}"
             return
@@ -225,11 +225,11 @@ class CalledSampler:
             before.close()
 
 
-def _ask(peer: Peer, timeout_seconds: float) -> Reading:
+def _ask(peer: SamplerPeer, timeout_seconds: float) -> Reading:
     peer.send({"type": "sample"})
     message = peer.receive("reading", timeout_seconds)
     if (problem := message.get("problem")) is not None:
-        raise Unreadable(str(problem)[:300])
+        raise SourceUnreadable(str(problem)[:300])
     return Reading.from_message(message)
 
 
@@ -239,7 +239,7 @@ def _ask(peer: Peer, timeout_seconds: float) -> Reading:
 class SamplerServer:
     """Listens and answers whoever knows the token."""
 
-    def __init__(self, address: Address, token: str, sampler: Sampler, say: Say) -> None:
+    def __init__(self, address: Address, token: str, sampler: ResourceSampler, say: Say) -> None:
         """Raises OSError where it cannot listen."""
         self._server = _listen(address)
         self._token = token
@@ -263,7 +263,7 @@ class SamplerServer:
 
     def _answer(self, connection: socket.socket, caller: str) -> None:
         try:
-            peer = Peer(connection, self._token, "sampler", accepted=True)
+            peer = SamplerPeer(connection, self._token, "sampler", accepted=True)
             self._say(f"{caller} asks for samples")
             _answer_until_end(peer, self._sampler)
         except PeerError as error:
@@ -274,7 +274,7 @@ class SamplerServer:
 
 
 def call_and_answer(
-    address: Address, token: str, sampler: Sampler, say: Say, has_ended: threading.Event
+    address: Address, token: str, sampler: ResourceSampler, say: Say, has_ended: threading.Event
 ) -> None:
     """Call a monitor again and again (it is there while a run goes on) and answer what it asks."""
     said = None
@@ -282,7 +282,7 @@ def call_and_answer(
     while not has_ended.is_set():
         try:
             connection = socket.create_connection(address, RETRY_SECONDS * 5)
-            peer = Peer(connection, token, "sampler", accepted=False)
+            peer = SamplerPeer(connection, token, "sampler", accepted=False)
             say(f"{_shown(address)} asks for samples")
             said = None
             _answer_until_end(peer, sampler)
@@ -294,23 +294,23 @@ def call_and_answer(
         has_ended.wait(backoff.next_seconds())
 
 
-def _answer_until_end(peer: Peer, sampler: Sampler) -> None:
+def _answer_until_end(peer: SamplerPeer, sampler: ResourceSampler) -> None:
     try:
         while True:
             peer.receive("sample", IDLE_SECONDS)
             try:
                 message = sampler.read().as_message()
-            except Unreadable as error:
+            except SourceUnreadable as error:
                 message = {"type": "reading", "problem": str(error)}
             peer.send(message)
     finally:
         peer.close()
 
 
-class _Shared:
+class _Shared(ResourceSampler):
     """One sampler for several connections, one at a time."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: ResourceSampler) -> None:
         self._sampler = sampler
         self._lock = threading.Lock()
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,7 +26,14 @@ from bench_spark.monitor.processes import (
     matching,
     one_process,
 )
-from bench_spark.monitor.reading import LONGEST_NAME, MOST_VALUES, Reading, Sampler, Unreadable
+from bench_spark.monitor.reading import (
+    LONGEST_NAME,
+    MOST_VALUES,
+    Reading,
+    ResourceSampler,
+    SourceUnreadable,
+    values_read,
+)
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
 from bench_spark.process import output_of
 
@@ -57,7 +61,7 @@ def parse_values(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
     return values, tuple(unreadable)
 
 
-class CommandSampler:
+class CommandSampler(ResourceSampler):
     """A command of the user's that prints `name=value` lines."""
 
     def __init__(self, arguments: Sequence[str], timeout_seconds: float) -> None:
@@ -68,17 +72,8 @@ class CommandSampler:
         text = self._output()
         values, unreadable = parse_values(text)
         if not values and not unreadable:
-            raise Unreadable(f"{self._program} printed no name=value line")
-        return Reading(
-            at_ns=time.monotonic_ns(),
-            host=socket.gethostname(),
-            cores=os.cpu_count() or 1,
-            values=values,
-            unreadable=unreadable,
-        )
-
-    def close(self) -> None:
-        pass
+            raise SourceUnreadable(f"{self._program} printed no name=value line")
+        return values_read(values, unreadable)
 
     @property
     def _program(self) -> str:
@@ -88,38 +83,40 @@ class CommandSampler:
         try:
             exit_code, text = output_of(self._arguments, self._timeout_seconds)
         except OSError as error:
-            raise Unreadable(f"{self._program}: {error.strerror}") from None
+            raise SourceUnreadable(f"{self._program}: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise Unreadable(
+            raise SourceUnreadable(
                 f"{self._program} did not end within {self._timeout_seconds:g} s"
             ) from None
         if exit_code != 0:
-            raise Unreadable(f"{self._program} ended with exit code {exit_code}")
+            raise SourceUnreadable(f"{self._program} ended with exit code {exit_code}")
         return text[:MOST_OUTPUT_CHARACTERS]
 
 
 FLOW_TIMEOUT_SECONDS = 5.0
 
 
-def samplers_of(broker: Broker, credentials: Credentials, run_id: str) -> dict[str, Sampler]:
+def samplers_of(
+    broker: Broker, credentials: Credentials, run_id: str
+) -> dict[str, ResourceSampler]:
     """By the names that results call them. One that cannot even be set up says so when read."""
-    makers: dict[str, Callable[[], Sampler | None]] = {
+    makers: dict[str, Callable[[], ResourceSampler | None]] = {
         name: lambda source=source: make_sampler(source, broker)  # type: ignore[misc]
         for name, source in named_sources(broker.resources).items()
     }
     makers[FLOW_SOURCE] = lambda: flow_sampler(broker, credentials, run_id, FLOW_TIMEOUT_SECONDS)
-    samplers: dict[str, Sampler] = {}
+    samplers: dict[str, ResourceSampler] = {}
     for name, make in makers.items():
         try:
             sampler = make()
-        except (Unreadable, ConfigurationError) as error:
-            sampler = Silent(str(error))
+        except (SourceUnreadable, ConfigurationError) as error:
+            sampler = SilentSampler(str(error))
         if sampler is not None:
             samplers[name] = sampler
     return samplers
 
 
-def make_sampler(source: ResourceSource, broker: Broker | None = None) -> Sampler:
+def make_sampler(source: ResourceSource, broker: Broker | None = None) -> ResourceSampler:
     """`broker`: the one that it is about, where that is known."""
     if source.pid is not None:
         return ProcessSampler(one_process(source.pid))
@@ -158,20 +155,19 @@ def embedded_broker(name: str) -> FindRoots:
     def find(processes: Processes) -> list[int]:
         pids = [pid for pid in brokers.status(name).node_pids if pid in processes]
         if not pids:
-            raise Unreadable(f"no {name} runs here that `bench-spark broker start` has started")
+            raise SourceUnreadable(
+                f"no {name} runs here that `bench-spark broker start` has started"
+            )
         return pids
 
     return find
 
 
-class Silent:
+class SilentSampler(ResourceSampler):
     """A source that could not be set up."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem
 
     def read(self) -> Reading:
-        raise Unreadable(self._problem)
-
-    def close(self) -> None:
-        pass
+        raise SourceUnreadable(self._problem)

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from bench_spark.core.hdr import SparseHistogram
 
@@ -24,8 +24,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 SERIES_COLOURS = 8
 
 
-@dataclass(frozen=True)
-class Palette:
+class Palette(TypedDict):
     ink: str
     faint: str
     grid: str
@@ -81,17 +80,17 @@ class SeriesColours:
 def themed(spec: Spec, palette: Palette, colours: SeriesColours) -> Spec:
     """The chart with colours of this palette."""
     places = colours.of(spec["usermeta"]["legend"])
-    series = [palette.series[place] for place in places] or list(palette.series)
+    series = [palette["series"][place] for place in places] or list(palette["series"])
     return {"$schema": SCHEMA, **spec, "config": _config(palette, series)}
 
 
 def _config(palette: Palette, series: list[str]) -> Spec:
     axis = {
-        "labelColor": palette.ink,
-        "titleColor": palette.ink,
-        "gridColor": palette.grid,
-        "domainColor": palette.faint,
-        "tickColor": palette.faint,
+        "labelColor": palette["ink"],
+        "titleColor": palette["ink"],
+        "gridColor": palette["grid"],
+        "domainColor": palette["faint"],
+        "tickColor": palette["faint"],
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
@@ -99,7 +98,7 @@ def _config(palette: Palette, series: list[str]) -> Spec:
     legend = {
         "orient": "top",
         "title": None,
-        "labelColor": palette.ink,
+        "labelColor": palette["ink"],
         "labelFontSize": 12,
         "labelLimit": 320,
         "symbolType": "stroke",
@@ -107,19 +106,19 @@ def _config(palette: Palette, series: list[str]) -> Spec:
         "symbolOpacity": 1,
     }
     return {
-        "background": palette.background,
-        "font": palette.font,
+        "background": palette["background"],
+        "font": palette["font"],
         "view": {"stroke": None},
         "axis": axis,
         "legend": legend,
-        "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
+        "title": {"color": palette["ink"], "anchor": "start", "fontSize": 14},
         "range": {"category": series},
-        "mark": {"color": palette.series[0]},
-        "rule": {"color": palette.series[0]},
+        "mark": {"color": palette["series"][0]},
+        "rule": {"color": palette["series"][0]},
         "style": {
-            "outside": {"color": palette.outside},
-            "cursor": {"color": palette.faint},
-            "mark-name": {"color": palette.ink},
+            "outside": {"color": palette["outside"]},
+            "cursor": {"color": palette["faint"]},
+            "mark-name": {"color": palette["ink"]},
         },
     }
 
@@ -319,14 +318,15 @@ def y_axis(values: Iterable[float | None], kind: Kind) -> tuple[list[float], lis
 
 
 def number_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """From 0, or a little below where a value is there, to a round number above the values."""
+    """From 0 to a round number; a little further at an end where a value is there."""
     high = max(values, default=0.0)
     if high < SMALLEST_DRAWN:
         high = 1.0
     power = 10.0 ** math.floor(math.log10(high / 5))
     step = next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= high / 5)
-    steps = math.ceil(high * 1.02 / step)
-    top = steps * step
+    # In whole millionths of a step: rounding must not add a tick.
+    steps = math.ceil(round(high / step, 6))
+    top = max(steps * step, high * 1.02)
     low = -0.02 * top if any(value < 0.005 * top for value in values) else 0.0
     return [low, top], [float(f"{place * step:.6g}") for place in range(steps + 1)]
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 from rich.text import Text
 
-from bench_spark.report import charts
+from bench_spark.report import blocks, charts
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
     STATISTIC_LABELS,
@@ -26,19 +26,7 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.page import (
-    Block,
-    Bullets,
-    Cell,
-    Charts,
-    Details,
-    Heading,
-    Mark,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-)
+from bench_spark.report.page import Charts, Page
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 VERDICT_STYLES = {
@@ -79,14 +67,14 @@ class _Comparison(Report):
         ]
         return Sheet(COLUMNS, rows, _TYPES)
 
-    def _page(self, sections: Sequence[Section], drawn: Charts) -> Page:
+    def _page(self, sections: Sequence[blocks.PageSection], drawn: Charts) -> Page:
         document, status, gates = self.document, None, []
         if document["gates"]:
             is_good = document["passed"]
             text = "gates passed" if is_good else "gate missed"
-            status = Mark(text, f"status {'valid' if is_good else 'failed'}")
-            gates = [Section("gates", "Gates", [_gates(document)])]
-        return Page(Heading(document["title"], status), [*gates, *sections], drawn)
+            status = blocks.Mark(text, f"status {'valid' if is_good else 'failed'}")
+            gates = [blocks.PageSection("gates", "Gates", [_gates(document)])]
+        return Page(blocks.Heading(document["title"], status), [*gates, *sections], drawn)
 
 
 class ComparisonReport(_Comparison):
@@ -98,7 +86,7 @@ class ComparisonReport(_Comparison):
     def page(self) -> Page:
         drawn = Charts()
         sections = [
-            Section(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
+            blocks.PageSection(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
             for number, one in enumerate(self.document["comparisons"], start=1)
         ]
         return self._page(sections, drawn)
@@ -114,17 +102,19 @@ class SuiteComparisonReport(_Comparison):
         document = self.document
         headings, rows = ratios_of(document)
         folded = [
-            Details(title_of(one), [_metrics(one), Bullets(list(notes_of(one)))])
+            blocks.Details(title_of(one), [_metrics(one), blocks.Bullets(list(notes_of(one)))])
             for one in document["comparisons"]
         ]
-        blocks: list[Block] = [
-            Bullets(list(incomparable(document))),
-            Table(LEGEND.capitalize(), headings, rows),
-            Bullets(list(notes_of_suite(document))),
+        parts: list[blocks.Block] = [
+            blocks.Bullets(list(incomparable(document))),
+            blocks.Table(LEGEND.capitalize(), headings, rows),
+            blocks.Bullets(list(notes_of_suite(document))),
             *folded,
-            Bullets(document["unmatched"]),
+            blocks.Bullets(document["unmatched"]),
         ]
-        return self._page([Section("cells", "Combination by combination", blocks)], Charts())
+        return self._page(
+            [blocks.PageSection("cells", "Combination by combination", parts)], Charts()
+        )
 
 
 def _row(comparison: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,25 +131,25 @@ def _row(comparison: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
 # -- the pages -------------------------------------------------------------------------------------
 
 
-def _gates(document: Document) -> Table:
+def _gates(document: Document) -> blocks.Table:
     rows = [(_gate_verdict(gate), gate_text(gate)) for gate in document["gates"]]
-    return Table("Conditions that were given with --fail-if", ["", ""], rows, words=2)
+    return blocks.Table("Conditions that were given with --fail-if", ["", ""], rows, words=2)
 
 
-def _gate_verdict(gate: Mapping[str, Any]) -> Mark:
+def _gate_verdict(gate: Mapping[str, Any]) -> blocks.Mark:
     if gate["reason"] is not None and not gate["missed"]:
-        return Mark("not judged", "warn")
+        return blocks.Mark("not judged", "warn")
     return _verdict("missed" if gate["missed"] else "pass")
 
 
-def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Block]:
+def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[blocks.Block]:
     if not comparison["is_comparable"]:
-        label = Mark("Not comparable: ", "fail")
-        yield Paragraph(why_not_comparable(comparison), label=label)
+        label = blocks.Mark("Not comparable: ", "fail")
+        yield blocks.Paragraph(why_not_comparable(comparison), label=label)
     for side in ("baseline", "candidate"):
         found = comparison[side]
         on = "; ".join([*found["brokers"], *found["machines"]])
-        yield Paragraph(f"{side}: {', '.join(found['runs'])} on {on}", "facts")
+        yield blocks.Paragraph(f"{side}: {', '.join(found['runs'])} on {on}", "facts")
     yield _metrics(comparison)
     known = [entry for entry in comparison["metrics"] if entry["ratio"]]
     if known:
@@ -173,17 +163,21 @@ def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Block]
             for entry in known
         ]
         caption = "Change against the baseline"
-        yield drawn.figure(caption, spec, Table(caption, ["", "ratio", "95 % interval"], rows))
-    yield Bullets(list(notes_of(comparison)))
+        yield drawn.figure(
+            caption, spec, blocks.Table(caption, ["", "ratio", "95 % interval"], rows)
+        )
+    yield blocks.Bullets(list(notes_of(comparison)))
 
 
-def _metrics(comparison: Mapping[str, Any]) -> Table:
+def _metrics(comparison: Mapping[str, Any]) -> blocks.Table:
     # The verdict comes first: on a narrow page the last columns are out of sight.
-    rows: list[list[Cell]] = [
+    rows: list[list[blocks.Cell]] = [
         [cells[0], _verdict(cells[-1]), *cells[1:-1]]
         for cells in map(metric_cells, comparison["metrics"])
     ]
-    return Table("Metric by metric", [HEADINGS[0], "verdict", *HEADINGS[1:-1]], rows, words=2)
+    return blocks.Table(
+        "Metric by metric", [HEADINGS[0], "verdict", *HEADINGS[1:-1]], rows, words=2
+    )
 
 
 def _change_rows(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -198,8 +192,8 @@ def _change_rows(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(verdict: str) -> Mark:
-    return Mark(verdict, _CLASSES.get(verdict, verdict.split()[0]))
+def _verdict(verdict: str) -> blocks.Mark:
+    return blocks.Mark(verdict, _CLASSES.get(verdict, verdict.split()[0]))
 
 
 # -- the terminal ----------------------------------------------------------------------------------
@@ -221,8 +215,7 @@ def write_comparison(document: Document, writer: TextIO) -> None:
             for cells in [metric_cells(entry)]
         ]
         print_block(console, plain_table(HEADINGS, rows))
-        notes = [(Text("note", "dim"), note) for note in notes_of(comparison)]
-        print_block(console, labelled(notes))
+        print_block(console, labelled([("note", note) for note in notes_of(comparison)]))
     write_gates(document, writer)
 
 
@@ -370,8 +363,7 @@ def write_suite_comparison(document: Document, writer: TextIO) -> None:
     print_block(console, plain_table(headings, rows, gap=2))
     writer.write(f"\n{LEGEND}\n")
     writer.writelines(f"{one_line(text)}\n" for text in document["unmatched"])
-    notes = [(Text("note", "dim"), note) for note in notes_of_suite(document)]
-    print_block(console, labelled(notes))
+    print_block(console, labelled([("note", note) for note in notes_of_suite(document)]))
     write_gates(document, writer)
 
 

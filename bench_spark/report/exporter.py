@@ -1,22 +1,19 @@
 """The Prometheus endpoint of the driver: /metrics while the command runs.
 
-It is a display around one of those on the terminal: it exports what the engine reports, and passes
-every call on.
+It shows what the display on the terminal shows, read whenever it is asked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bench_spark.agent.timeline import Timeline
-from bench_spark.plan import Plan
-from bench_spark.report.live import Steps, Window, progress_of
+from bench_spark.report.live import RollingWindow, Steps
 from bench_spark.report.serving import Answer, Question, Served
 from bench_spark.store.schema import PERCENTILES
 
@@ -30,7 +27,7 @@ _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Trial:
+class ExportedRun:
     """State of a run at one moment."""
 
     run_id: str
@@ -39,7 +36,7 @@ class Trial:
     tags: Labels = field(default_factory=dict)
     phase: str = "setup"
     totals: Mapping[str, int] = field(default_factory=dict)
-    window: Window | None = None
+    window: RollingWindow | None = None
     """The newest rolling window; None before the first and without live metrics."""
 
     @property
@@ -50,7 +47,7 @@ class Trial:
         return own | tags
 
 
-def exposition(trial: Trial | None) -> str:
+def exposition(trial: ExportedRun | None) -> str:
     """All metrics; outside of runs only that nothing runs."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(trial))
@@ -60,7 +57,7 @@ def exposition(trial: Trial | None) -> str:
 class _Metrics(Collector):
     """The metrics of one moment."""
 
-    def __init__(self, trial: Trial | None) -> None:
+    def __init__(self, trial: ExportedRun | None) -> None:
         self._trial = trial
 
     def collect(self) -> Iterator[Metric]:
@@ -109,10 +106,11 @@ def _gauge(name: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> 
 
 
 class Exporter:
-    """Serves the newest state of the trial; written by one thread, read by those of requests."""
+    """Serves the state of the run that a display shows; asked by the threads of requests."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.trial: Trial | None = None
+    def __init__(self, host: str, port: int, display: Steps, broker: str) -> None:
+        self._display = display
+        self._broker = broker
         self._served = Served("--prometheus", host, port, self._answer)
 
     @property
@@ -125,64 +123,19 @@ class Exporter:
     def _answer(self, question: Question) -> Answer | None:
         if question.path != "/metrics":
             return None
-        return Answer(exposition(self.trial).encode(), CONTENT_TYPE)
+        return Answer(exposition(self._exported()).encode(), CONTENT_TYPE)
 
-
-class ExportingDisplay(Steps):
-    """Forwards to `display`, and keeps the state that the exporter serves."""
-
-    def __init__(self, display: Steps, exporter: Exporter, broker: str) -> None:
-        self._display = display
-        self.shows_details = display.shows_details
-        self._exporter = exporter
-        self._broker = broker
-        self._timeline: Timeline | None = None
-        self._plan: Plan | None = None
-        self._now_ns: Callable[[], int] = lambda: 0
-        self._totals: Mapping[str, int] = {}
-
-    def name_next(self, name: str) -> None:
-        self._display.name_next(name)
-
-    def step(self, text: str) -> None:
-        self._display.step(text)
-
-    def detail(self, text: str) -> None:
-        self._display.detail(text)
-
-    def opening(self, plan: Plan, opened: int) -> None:
-        if self._exporter.trial is None:
-            self._exporter.trial = self._trial(plan)
-        self._display.opening(plan, opened)
-
-    def started(
-        self,
-        plan: Plan,
-        timeline: Timeline,
-        now_ns: Callable[[], int],
-        window: Window | None = None,
-    ) -> None:
-        self._plan, self._timeline, self._now_ns = plan, timeline, now_ns
-        self._exporter.trial = self._trial(plan)
-        self._display.started(plan, timeline, now_ns, window)
-
-    def counted(self, totals: Mapping[str, int]) -> None:
-        self._totals = dict(totals)
-        self._display.counted(totals)
-
-    def update(self, window: Window | None, is_draining: bool) -> None:
-        if self._exporter.trial is not None and self._plan and self._timeline:
-            progress = progress_of(self._plan, self._timeline, self._now_ns(), window, is_draining)
-            self._exporter.trial = replace(
-                self._exporter.trial, phase=progress.phase, totals=self._totals, window=window
-            )
-        self._display.update(window, is_draining)
-
-    def ended(self) -> None:
-        self._exporter.trial = self._plan = self._timeline = None
-        self._totals = {}
-        self._display.ended()
-
-    def _trial(self, plan: Plan) -> Trial:
-        scenario = plan.scenario
-        return Trial(plan.run_id, scenario.name, self._broker, scenario.tags)
+    def _exported(self) -> ExportedRun | None:
+        shown = self._display.shown
+        if shown is None:
+            return None
+        plan, scenario = shown.plan, shown.plan.scenario
+        return ExportedRun(
+            plan.run_id,
+            scenario.name,
+            self._broker,
+            scenario.tags,
+            "setup" if shown.progress is None else shown.progress.phase,
+            shown.totals,
+            shown.window,
+        )

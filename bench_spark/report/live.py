@@ -50,7 +50,7 @@ OPENED_PER_LINE = 500
 _ERASE_LINE = "\r\x1b[2K"
 
 
-class Window(Protocol):
+class RollingWindow(Protocol):
     """The newest rolling window of a run."""
 
     @property
@@ -138,7 +138,7 @@ def progress_of(
     plan: Plan,
     timeline: Timeline,
     now_ns: int,
-    window: Window | None,
+    window: RollingWindow | None,
     is_draining: bool,
     movement: Movement | None = None,
 ) -> Progress:
@@ -172,24 +172,34 @@ def progress_of(
     )
 
 
-@dataclass(frozen=True)
-class _Watched:
+@dataclass
+class ShownRun:
     """The run that is on now."""
 
     name: str
     plan: Plan
-    timeline: Timeline
-    now_ns: Callable[[], int]
+    timeline: Timeline | None = None
+    """None before the load starts."""
+    now_ns: Callable[[], int] = lambda: 0
+    window: RollingWindow | None = None
+    """The newest rolling window; None before the first and without live metrics."""
+    is_draining: bool = False
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """What was sent and received so far."""
     movement: Movement = field(default_factory=Movement)
 
     def counted(self, totals: Mapping[str, int]) -> None:
+        self.totals = totals
         counted = "sent" if self.plan.scenario.only_publishes else "received_once"
         self.movement.counted(self.now_ns(), totals.get(counted, 0))
 
-    def progress(self, window: Window | None, is_draining: bool) -> Progress:
-        return progress_of(
-            self.plan, self.timeline, self.now_ns(), window, is_draining, self.movement
-        )
+    @property
+    def progress(self) -> Progress | None:
+        """None before the load starts."""
+        if self.timeline is None:
+            return None
+        now_ns, window, is_draining = self.now_ns(), self.window, self.is_draining
+        return progress_of(self.plan, self.timeline, now_ns, window, is_draining, self.movement)
 
 
 class Verbosity(Enum):
@@ -212,7 +222,8 @@ class Steps:
         self._shows_steps = verbosity is not Verbosity.QUIET
         self._began = time.monotonic()
         self._name = ""
-        self._watched: _Watched | None = None
+        self.shown: ShownRun | None = None
+        """From the first connection that it opens to its end; read by other threads too."""
 
     def name_next(self, name: str) -> None:
         """What the next run is called (the engine knows its plan, but not what sets it apart)."""
@@ -230,32 +241,44 @@ class Steps:
 
     def opening(self, plan: Plan, opened: int) -> None:
         """So many connections are open; called again and again before the load starts."""
+        if self.shown is None:
+            self.shown = ShownRun(self._name or plan.scenario.name, plan)
+        self._show_opening(self.shown, opened)
 
     def started(
         self,
         plan: Plan,
         timeline: Timeline,
         now_ns: Callable[[], int],
-        window: Window | None = None,
+        window: RollingWindow | None = None,
     ) -> None:
         """`window`: who comes when the load has been running may know one already."""
-        self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
-        self._show_start(self._watched, window)
+        name = self._name or plan.scenario.name
+        self.shown = ShownRun(name, plan, timeline, now_ns, window)
+        self._show_start(self.shown)
 
-    def update(self, window: Window | None, is_draining: bool) -> None:
-        pass
+    def update(self, window: RollingWindow | None, is_draining: bool) -> None:
+        if self.shown is not None and self.shown.timeline is not None:
+            self.shown.window, self.shown.is_draining = window, is_draining
+            self._show_progress(self.shown)
 
     def counted(self, totals: Mapping[str, int]) -> None:
         """What was sent and received so far; called together with `update`."""
-        if self._watched is not None:
-            self._watched.counted(totals)
+        if self.shown is not None:
+            self.shown.counted(dict(totals))
 
     def ended(self) -> None:
-        self._watched = None
+        self.shown = None
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
-        end = end_of(watched.plan) or f"{seconds(watched.plan.longest_seconds)} at most"
-        self.step(f"{watched.name}: the load runs, {end}")
+    def _show_opening(self, shown: ShownRun, opened: int) -> None:
+        pass
+
+    def _show_start(self, shown: ShownRun) -> None:
+        end = end_of(shown.plan) or f"{seconds(shown.plan.longest_seconds)} at most"
+        self.step(f"{shown.name}: the load runs, {end}")
+
+    def _show_progress(self, shown: ShownRun) -> None:
+        pass
 
     def _say(self, line: str) -> None:
         self._write(f"{line}\n")
@@ -275,28 +298,27 @@ class LiveLog(Steps):
         self._said: tuple[str, int] | None = None
         self._opened_said = 0
 
-    def opening(self, plan: Plan, opened: int) -> None:
-        if opened >= self._opened_said + OPENED_PER_LINE:
-            self._opened_said = opened
-            self._say(f"{self._name or plan.scenario.name}  {_opening_text(plan, opened)}")
-
-    def update(self, window: Window | None, is_draining: bool) -> None:
-        if self._watched is None:
-            return
-        progress = self._watched.progress(window, is_draining)
-        interval_seconds = self._watched.plan.scenario.interval_seconds
-        moment = (progress.phase, int(progress.elapsed_seconds // interval_seconds))
-        if moment != self._said:
-            self._said = moment
-            self._say(f"{self._watched.name}  {progress.text}")
-
     def ended(self) -> None:
         super().ended()
         self._said = None
         self._opened_said = 0
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
-        self.update(window, is_draining=False)
+    def _show_opening(self, shown: ShownRun, opened: int) -> None:
+        if opened >= self._opened_said + OPENED_PER_LINE:
+            self._opened_said = opened
+            self._say(f"{shown.name}  {_opening_text(shown.plan, opened)}")
+
+    def _show_start(self, shown: ShownRun) -> None:
+        self._show_progress(shown)
+
+    def _show_progress(self, shown: ShownRun) -> None:
+        progress = shown.progress
+        assert progress is not None
+        interval_seconds = shown.plan.scenario.interval_seconds
+        moment = (progress.phase, int(progress.elapsed_seconds // interval_seconds))
+        if moment != self._said:
+            self._said = moment
+            self._say(f"{shown.name}  {progress.text}")
 
 
 class LiveLine(Steps):
@@ -313,28 +335,27 @@ class LiveLine(Steps):
             emoji=False,
         )
 
-    def opening(self, plan: Plan, opened: int) -> None:
-        if opened >= FEWEST_OPENED_SHOWN:
-            self._rewrite(Text(_opening_text(plan, opened), "dim"))
-
-    def update(self, window: Window | None, is_draining: bool) -> None:
-        if self._watched is None:
-            return
-        progress = self._watched.progress(window, is_draining)
-        text = f"  {progress.text}"
-        room = self._room - len(text)
-        name = self._watched.name[: max(0, room)]
-        cells = min(MOST_BAR_CELLS, room - len(name) - 1)
-        bar = f" {self._bar(progress.share, cells)}" if cells >= FEWEST_BAR_CELLS else ""
-        self._rewrite(Text.assemble((name, "bold"), bar, text))
-
     def ended(self) -> None:
-        if self._watched is not None:
+        if self.shown is not None:
             self._write(_ERASE_LINE)
         super().ended()
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
-        self.update(window, is_draining=False)
+    def _show_opening(self, shown: ShownRun, opened: int) -> None:
+        if opened >= FEWEST_OPENED_SHOWN:
+            self._rewrite(Text(_opening_text(shown.plan, opened), "dim"))
+
+    def _show_start(self, shown: ShownRun) -> None:
+        self._show_progress(shown)
+
+    def _show_progress(self, shown: ShownRun) -> None:
+        progress = shown.progress
+        assert progress is not None
+        text = f"  {progress.text}"
+        room = self._room - len(text)
+        name = shown.name[: max(0, room)]
+        cells = min(MOST_BAR_CELLS, room - len(name) - 1)
+        bar = f" {self._bar(progress.share, cells)}" if cells >= FEWEST_BAR_CELLS else ""
+        self._rewrite(Text.assemble((name, "bold"), bar, text))
 
     def _say(self, line: str) -> None:
         self._write(f"{_ERASE_LINE}{self._styled(Text(line, 'dim'))}\n")

@@ -1,4 +1,4 @@
-"""Pages as blocks (tables, figures, tiles ...), and how they become HTML or Markdown.
+"""Pages of blocks, and how they become HTML or Markdown.
 
 The HTML is one self-contained file: it opens from a disk or a mail without any network. Its
 Content-Security-Policy allows only what is written in it, and no code made from text. The
@@ -7,150 +7,25 @@ templates escape every text: a scenario's name or a broker's answer may hold `<s
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from bench_spark import __version__
+from bench_spark.report import blocks
 from bench_spark.report.chart_files import browser_library
 from bench_spark.report.charts import PAGE, SeriesColours, Spec, themed
-from bench_spark.report.formatting import dotted
-from bench_spark.report.queries import Query
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Text in a style of the page: `pass`, `fail`, `warn`, `status valid` ..."""
-
-    text: str
-    style: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Cell = str | Mark
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table for people and screen readers; the first `words` columns are text, not numbers.
-
-    The first cell of a row is its heading.
-    """
-
-    kind: ClassVar = "table"
-    caption: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    words: int = 1
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    kind: ClassVar = "paragraph"
-    text: str
-    style: str | None = None
-    label: Mark | None = None
-    """In front of the text."""
-    code: str | None = None
-    """Behind the text: a command."""
-
-
-@dataclass(frozen=True)
-class Bullets:
-    kind: ClassVar = "bullets"
-    items: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Headline numbers, each under its name."""
-
-    kind: ClassVar = "tiles"
-    numbers: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart, and its numbers as a table for those who cannot or do not want to see it."""
-
-    kind: ClassVar = "figure"
-    identifier: str
-    caption: str
-    label: str
-    numbers: Table
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Figures beside each other where there is room."""
-
-    kind: ClassVar = "grid"
-    figures: Sequence[Figure]
-
-
-@dataclass(frozen=True)
-class Details:
-    """Blocks that are folded away under a title."""
-
-    kind: ClassVar = "details"
-    title: str
-    blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Queries to be copied, each with the numbers that it answers."""
-
-    kind: ClassVar = "queries"
-    command: str
-    queries: Sequence[Query]
-
-
-@dataclass(frozen=True)
-class Heading:
-    """What a page or a run is called, its status, and lines about it."""
-
-    kind: ClassVar = "heading"
-    title: str
-    status: Mark | None = None
-    facts: Sequence[str] = ()
-    text: str = ""
-    level: int = 1
-
-
-@dataclass(frozen=True)
-class ProgressBar:
-    kind: ClassVar = "progress"
-    text: str
-    share: float | None
-    """From 0 to 1; None where the end is not known."""
-
-
-Block = (
-    Table | Paragraph | Bullets | Tiles | Figure | Grid | Details | Queries | Heading | ProgressBar
-)
-
-
-@dataclass(frozen=True)
-class Section:
-    identifier: str
-    title: str
-    blocks: Sequence[Block]
 
 
 @dataclass
@@ -160,17 +35,17 @@ class Charts:
     specs: dict[str, Spec] = field(default_factory=dict)
     _colours: SeriesColours = field(default_factory=SeriesColours)
 
-    def figure(self, caption: str, spec: Spec, numbers: Table) -> Figure:
+    def figure(self, caption: str, spec: Spec, numbers: blocks.Table) -> blocks.Figure:
         identifier = f"chart-{len(self.specs) + 1}"
         self.specs[identifier] = themed(spec, PAGE, self._colours)
         label = f"{spec['description']}; the table below has its numbers"
-        return Figure(identifier, caption, label, numbers)
+        return blocks.Figure(identifier, caption, label, numbers)
 
 
 @dataclass(frozen=True)
 class Page:
-    heading: Heading
-    sections: Sequence[Section]
+    heading: blocks.Heading
+    sections: Sequence[blocks.PageSection]
     charts: Charts
 
     @property
@@ -189,27 +64,9 @@ class Page:
         return "\n\n".join(_markdown(self)) + "\n"
 
 
-def queries_block(queries: Iterable[Query], store: str) -> Queries:
-    command = f'bench-spark sql "$(cat query.sql)" --store {shlex.quote(store)}'
-    return Queries(command, list(queries))
-
-
-def keys_block(title: str, part: Mapping[str, Any]) -> Details:
-    """Nested keys, dotted, and their values."""
-    rows = [
-        (key, value if isinstance(value, str) else json.dumps(value)) for key, value in dotted(part)
-    ]
-    table = Table(f"{title}, defaults filled in", ["key", "value"], rows, words=2)
-    return Details(f"{title}, all keys", [table])
-
-
-def status_mark(status: str) -> Mark:
-    return Mark(status, f"status {status}")
-
-
-def fragment(blocks: Iterable[Block]) -> str:
+def fragment(shown: Iterable[blocks.Block]) -> str:
     """Blocks alone, for a page that is there already."""
-    return _render("fragment.html", blocks=list(blocks)).strip("\n")
+    return _render("fragment.html", blocks=list(shown)).strip("\n")
 
 
 def live_page(policy: str, message: str) -> str:
@@ -260,40 +117,42 @@ def _markdown(page: Page) -> Iterator[str]:
             yield from texts
 
 
-def _is_about_figures(block: Block) -> bool:
-    is_remark = isinstance(block, Paragraph) and block.style == "faint"
-    return is_remark or isinstance(block, Figure | Grid)
+def _is_about_figures(block: blocks.Block) -> bool:
+    is_remark = isinstance(block, blocks.Paragraph) and block.style == "faint"
+    return is_remark or isinstance(block, blocks.Figure | blocks.Grid)
 
 
-def _markdown_of(block: Block) -> Iterator[str]:
+def _markdown_of(block: blocks.Block) -> Iterator[str]:
     match block:
-        case Heading():
+        case blocks.Heading():
             status = f": {block.status}" if block.status else ""
             yield f"# {markdown_text(block.title)}{markdown_text(status)}"
             yield from map(markdown_text, [*block.facts, *([block.text] if block.text else [])])
-        case Table():
+        case blocks.Table():
             if block.rows:
                 yield markdown_text(block.caption)
                 yield markdown_table(block.headings, block.rows, block.words)
-        case Tiles():
+        case blocks.Tiles():
             yield markdown_table(["", ""], block.numbers, 1)
-        case Bullets():
+        case blocks.Bullets():
             if block.items:
                 yield "\n".join(f"- {markdown_text(item)}" for item in block.items)
-        case Paragraph():
+        case blocks.Paragraph():
             code = f"`{block.code}`" if block.code else ""
             yield markdown_text(f"{block.label or ''}{block.text}") + code
         case _:
             pass  # Charts cannot be shown, and what is folded away would not be.
 
 
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], words: int = 0) -> str:
+def markdown_table(
+    headings: Sequence[str], rows: Iterable[Sequence[blocks.Cell]], words: int = 0
+) -> str:
     """The first `words` columns to the left, numbers to the right."""
     marks = [":-" if place < words else "-:" for place in range(len(headings))]
     return "\n".join(_markdown_row(cells) for cells in (headings, marks, *rows))
 
 
-def _markdown_row(cells: Sequence[Cell]) -> str:
+def _markdown_row(cells: Sequence[blocks.Cell]) -> str:
     return "| " + " | ".join(markdown_text(str(cell)).replace("|", "\\|") for cell in cells) + " |"
 
 

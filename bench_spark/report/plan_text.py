@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from rich.text import Text
-
 from bench_spark.config.problems import plural
 from bench_spark.plan import (
     SLOTS_FOR_STREAMING,
@@ -44,7 +42,7 @@ def write_plan(
     ]
     if scenario["topology"]:
         lines.insert(1, ("members", descriptions.members_of(scenario)))
-    print_block(console, labelled([(Text(label, "dim"), text) for label, text in lines]))
+    print_block(console, labelled(lines))
     console.print()
     listed = plan.assignments[:MOST_AGENTS_LISTED]
     print_block(console, plain_table(_COLUMNS, [_row(assignment) for assignment in listed]))

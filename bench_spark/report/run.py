@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from bench_spark.config.objectives import COUNTS
-from bench_spark.report import charts, descriptions
+from bench_spark.report import blocks, charts, descriptions
 from bench_spark.report.charts import UNITS, Kind, Line
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
@@ -48,21 +48,7 @@ from bench_spark.report.formatting import (
     statistics_of,
     words,
 )
-from bench_spark.report.page import (
-    Block,
-    Charts,
-    Figure,
-    Heading,
-    Mark,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    Tiles,
-    keys_block,
-    queries_block,
-    status_mark,
-)
+from bench_spark.report.page import Charts, Page
 from bench_spark.report.queries import queries_of_run
 from bench_spark.report.terminal import write_terminal
 from bench_spark.report.timeline import (
@@ -70,7 +56,7 @@ from bench_spark.report.timeline import (
     Row,
     RunHistory,
     TimeChart,
-    Timeline,
+    TimeSeries,
     time_charts,
 )
 
@@ -124,14 +110,16 @@ class RunReport(Report):
     def page(self) -> Page:
         document, history, drawn = self.document, self._history(), Charts()
         sections = [
-            Section("audit", "Can it be trusted?", [audit(document)]),
+            blocks.PageSection("audit", "Can it be trusted?", [audit(document)]),
             *_objectives(document),
             *_measured(document, history, drawn),
-            Section("scenario", "Scenario and environment", list(_surroundings(document))),
-            Section(
+            blocks.PageSection(
+                "scenario", "Scenario and environment", list(_surroundings(document))
+            ),
+            blocks.PageSection(
                 "sql",
                 "The numbers by SQL",
-                [queries_block(queries_of_run(document), self._store)],
+                [blocks.queries_block(queries_of_run(document), self._store)],
             ),
         ]
         return Page(_heading(document, history), sections, drawn)
@@ -166,52 +154,54 @@ def _of_run(document: Document) -> dict[str, Any]:
     }
 
 
-def _measured(document: Document, history: RunHistory, drawn: Charts) -> Iterator[Section]:
+def _measured(
+    document: Document, history: RunHistory, drawn: Charts
+) -> Iterator[blocks.PageSection]:
     if not document.get("counts"):
         return
-    yield Section("headline", "Result", [headline(document)])
+    yield blocks.PageSection("headline", "Result", [headline(document)])
     if history.timeline is not None:
         charted = list(_over_time(history.timeline, drawn))
         if charted:
-            yield Section("time", "Over time", charted)
+            yield blocks.PageSection("time", "Over time", charted)
     if document.get("measures"):
-        yield Section("latency", "Latency", list(_durations(document, history, drawn)))
-    yield Section("messages", "Messages", list(_counts(document)))
+        yield blocks.PageSection("latency", "Latency", list(_durations(document, history, drawn)))
+    yield blocks.PageSection("messages", "Messages", list(_counts(document)))
     if document.get("agents"):
-        yield Section("agents", "Agents", [_agents(document)])
+        yield blocks.PageSection("agents", "Agents", [_agents(document)])
 
 
-def _heading(document: Document, history: RunHistory) -> Heading:
+def _heading(document: Document, history: RunHistory) -> blocks.Heading:
     facts = [f"run {document['run_id']}"]
     if history.times.started_at is not None:
         facts.append(f"started {history.times.started_at:%Y-%m-%d %H:%M:%S} UTC")
     if document.get("measured_seconds"):
         facts.append(f"measured for {document['measured_seconds']:.1f} s")
-    return Heading(
+    return blocks.Heading(
         f"{document['scenario']['name']} on {document['broker']['name']}",
-        status_mark(document["status"]),
+        blocks.status_mark(document["status"]),
         ["; ".join(facts)],
         descriptions.scenario_of(document["scenario"]),
     )
 
 
-def audit(document: Document) -> Block:
+def audit(document: Document) -> blocks.Block:
     """Whether to trust the run."""
     rows = [
-        (Mark(verdict, verdict), words(name), text)
+        (blocks.Mark(verdict, verdict), words(name), text)
         for verdict, name, text in descriptions.audit_findings(document)
     ]
     if not rows:
-        return Paragraph("The load never started, so there is nothing to audit.")
-    return Table("The run's audit of itself", ["verdict", "check", ""], rows, words=3)
+        return blocks.Paragraph("The load never started, so there is nothing to audit.")
+    return blocks.Table("The run's audit of itself", ["verdict", "check", ""], rows, words=3)
 
 
-def _objectives(document: Document) -> Iterator[Section]:
+def _objectives(document: Document) -> Iterator[blocks.PageSection]:
     if not document.get("slo"):
         return
     rows = [
         [
-            Mark("met", "pass") if one["met"] else Mark("missed", "fail"),
+            blocks.Mark("met", "pass") if one["met"] else blocks.Mark("missed", "fail"),
             one["objective"],
             descriptions.objective_value(one),
             one.get("note") or "",
@@ -219,11 +209,11 @@ def _objectives(document: Document) -> Iterator[Section]:
         for one in document["slo"]
     ]
     headings = ["", "objective", "value", ""]
-    shown = Table("What the run was to reach", headings, rows, words=4)
-    yield Section("objectives", "Objectives", [shown])
+    shown = blocks.Table("What the run was to reach", headings, rows, words=4)
+    yield blocks.PageSection("objectives", "Objectives", [shown])
 
 
-def headline(document: Document) -> Tiles:
+def headline(document: Document) -> blocks.Tiles:
     """What a run came to, in a few numbers."""
     counts, rates = document["counts"], document["rates"]
     numbers: list[tuple[str, str | None]] = [
@@ -241,7 +231,7 @@ def headline(document: Document) -> Tiles:
                 for name, label in PERCENTILE_COLUMNS
                 if label in ("p50", "p99") or (label == "p99.9" and measure == "latency")
             ]
-    return Tiles([(name, value) for name, value in numbers if value is not None])
+    return blocks.Tiles([(name, value) for name, value in numbers if value is not None])
 
 
 def _known(value: float | None, shown: Any) -> str | None:
@@ -251,13 +241,13 @@ def _known(value: float | None, shown: Any) -> str | None:
 # -- over time -------------------------------------------------------------------------------------
 
 
-def _over_time(timeline: Timeline, drawn: Charts) -> Iterator[Block]:
-    yield Paragraph(_about_windows(timeline), "faint")
+def _over_time(timeline: TimeSeries, drawn: Charts) -> Iterator[blocks.Block]:
+    yield blocks.Paragraph(_about_windows(timeline), "faint")
     for chart in time_charts(timeline):
         yield _figure(chart, timeline, drawn)
 
 
-def _about_windows(timeline: Timeline) -> str:
+def _about_windows(timeline: TimeSeries) -> str:
     text = (
         "Throughput and percentiles are of the last 10 seconds at each moment, resources of each "
         "second. What lies outside the measured phase is shaded."
@@ -270,7 +260,7 @@ def _about_windows(timeline: Timeline) -> str:
     return text
 
 
-def _figure(chart: TimeChart, timeline: Timeline, drawn: Charts) -> Figure:
+def _figure(chart: TimeChart, timeline: TimeSeries, drawn: Charts) -> blocks.Figure:
     spec = charts.over_time(
         chart.title, chart.rows, chart.lines, chart.kind, timeline.span, timeline.measured
     )
@@ -284,7 +274,7 @@ def _figure(chart: TimeChart, timeline: Timeline, drawn: Charts) -> Figure:
     ]
     headings = ["second", *(line.label for line in chart.lines)]
     described = f"{chart.description} (every {every} rows)" if every > 1 else chart.description
-    return drawn.figure(caption_of(chart), spec, Table(described, headings, shown))
+    return drawn.figure(caption_of(chart), spec, blocks.Table(described, headings, shown))
 
 
 def caption_of(chart: TimeChart) -> str:
@@ -306,14 +296,16 @@ _NUMBERS: Mapping[Kind, Any] = {
 # -- durations -------------------------------------------------------------------------------------
 
 
-def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterator[Block]:
+def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterator[blocks.Block]:
     measures = document["measures"]
     names = in_order(measures)
     headings = ["", *(label for _, label in PERCENTILE_COLUMNS)]
     rows = [[words(name), *percentile_cells(measures[name])] for name in names]
-    yield Table("Percentiles of all messages of the measured phase", headings, rows)
+    yield blocks.Table("Percentiles of all messages of the measured phase", headings, rows)
     if any(measures[name].get("lower_bounds") for name in names):
-        yield Paragraph("A value with >= is a lower bound: slower messages are missing from it.")
+        yield blocks.Paragraph(
+            "A value with >= is a lower bound: slower messages are missing from it."
+        )
     known = [name for name in names if any(name in row for row in history.distribution)]
     if known:
         yield _distribution(history.distribution, known, drawn)
@@ -322,10 +314,12 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
             [words(aggregation), *percentile_cells(statistics_of(document, aggregation, name))]
             for aggregation in AGGREGATIONS
         ]
-        yield Table(f"{words(name).capitalize()} in three aggregations", headings, by_aggregation)
+        yield blocks.Table(
+            f"{words(name).capitalize()} in three aggregations", headings, by_aggregation
+        )
 
 
-def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Figure:
+def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> blocks.Figure:
     lines = [Line(name, words(name)) for name in names]
     spec = charts.distribution("Durations by percentile", rows, lines)
     shown = [
@@ -333,7 +327,7 @@ def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> F
         for percentile in _DISTRIBUTION_TABLE
         if (nearest := _row_at(rows, percentile)) is not None
     ]
-    table = Table("By percentile", ["percentile", *map(words, names)], shown)
+    table = blocks.Table("By percentile", ["percentile", *map(words, names)], shown)
     return drawn.figure("By percentile", spec, table)
 
 
@@ -345,18 +339,18 @@ def _row_at(rows: Sequence[Row], percentile: float) -> Row | None:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _counts(document: Document) -> Iterator[Block]:
+def _counts(document: Document) -> Iterator[blocks.Block]:
     counts = document["counts"]
     happened = [[words(name), count(counts[name])] for name in COUNTS if counts.get(name)]
     none = [words(name) for name in COUNTS if counts.get(name) == 0]
     unknown = [words(name) for name in COUNTS if counts.get(name) is None]
-    yield Table("Messages of the measured phase", ["", "count"], happened)
+    yield blocks.Table("Messages of the measured phase", ["", "count"], happened)
     if none:
-        yield Paragraph(f"None: {', '.join(none)}.")
+        yield blocks.Paragraph(f"None: {', '.join(none)}.")
     if unknown:
-        yield Paragraph(f"Not known: {', '.join(unknown)}.", "faint")
+        yield blocks.Paragraph(f"Not known: {', '.join(unknown)}.", "faint")
     if traced := descriptions.trace_of(document.get("trace")):
-        yield Paragraph(f"Message by message: {traced}.")
+        yield blocks.Paragraph(f"Message by message: {traced}.")
 
 
 _AGENT_COLUMNS = (
@@ -368,7 +362,7 @@ _AGENT_COLUMNS = (
 )
 
 
-def _agents(document: Document) -> Table:
+def _agents(document: Document) -> blocks.Table:
     rows = [
         [
             str(agent["agent"]),
@@ -380,7 +374,9 @@ def _agents(document: Document) -> Table:
         for agent in document["agents"]
     ]
     headings = ["agent", "host", "executor", *(label for _, label, _ in _AGENT_COLUMNS)]
-    return Table("Each agent, warm-up and drain included", [*headings, "lanes lost"], rows, words=3)
+    return blocks.Table(
+        "Each agent, warm-up and drain included", [*headings, "lanes lost"], rows, words=3
+    )
 
 
 def _brokers(document: Document) -> Iterator[tuple[str, Document]]:
@@ -393,13 +389,13 @@ def _brokers(document: Document) -> Iterator[tuple[str, Document]]:
         yield f"{broker['role'].title()} {broker['name']}", broker
 
 
-def _surroundings(document: Document) -> Iterator[Block]:
+def _surroundings(document: Document) -> Iterator[blocks.Block]:
     environment = document.get("environment") or {}
     lines = [("broker", descriptions.brokers_of(document))]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += descriptions.resource_lines(document.get("resources") or {})
-    yield Table("In short", ["", ""], lines, words=2)
+    yield blocks.Table("In short", ["", ""], lines, words=2)
     for title, part in (
         ("Scenario", document["scenario"]),
         *_brokers(document),
@@ -407,4 +403,4 @@ def _surroundings(document: Document) -> Iterator[Block]:
         ("Resources", document.get("resources") or {}),
     ):
         if part:
-            yield keys_block(title, part)
+            yield blocks.keys_block(title, part)

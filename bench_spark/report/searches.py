@@ -13,21 +13,11 @@ import pyarrow as pa
 from rich.text import Text
 
 from bench_spark.config.problems import plural
+from bench_spark.report import blocks
 from bench_spark.report.charts import Spec, against
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import Document, count, duration, rate, seconds, words
-from bench_spark.report.page import (
-    Block,
-    Bullets,
-    Charts,
-    Heading,
-    Mark,
-    Page,
-    Section,
-    Table,
-    keys_block,
-    status_mark,
-)
+from bench_spark.report.page import Charts, Page
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 ANSWER_LABEL_WIDTH = 8
@@ -94,27 +84,27 @@ class SearchReport(Report):
 
     def page(self) -> Page:
         drawn, chart = Charts(), self.chart
-        answer = Table("The answer", ["", ""], self.answer, words=2)
+        answer = blocks.Table("The answer", ["", ""], self.answer, words=2)
         # Words come first: on a narrow page the last columns are out of sight.
         table = [_turned(row, self.texts) for row in (self.headings, *self.rows)]
-        numbers = Table("What was tried", table[0], table[1:], words=1 + self.texts)
+        numbers = blocks.Table("What was tried", table[0], table[1:], words=1 + self.texts)
         figure = drawn.figure(chart["description"], chart, numbers)
-        doubts: list[Block] = [Bullets(self.doubts)] if self.doubts else []
+        doubts: list[blocks.Block] = [blocks.Bullets(self.doubts)] if self.doubts else []
         sections = [
-            Section("answer", "Result", [answer]),
-            Section("curve", "Curve", [figure]),
-            Section("trials", "Trials", [numbers, *doubts]),
-            Section("scenario", "Scenario and broker", list(self._surroundings())),
+            blocks.PageSection("answer", "Result", [answer]),
+            blocks.PageSection("curve", "Curve", [figure]),
+            blocks.PageSection("trials", "Trials", [numbers, *doubts]),
+            blocks.PageSection("scenario", "Scenario and broker", list(self._surroundings())),
         ]
-        return Page(Heading(self.title, self._status()), sections, drawn)
+        return Page(blocks.Heading(self.title, self._status()), sections, drawn)
 
-    def _status(self) -> Mark | None:
+    def _status(self) -> blocks.Mark | None:
         status = self.document.get("status")
-        return status_mark(status) if status else None
+        return blocks.status_mark(status) if status else None
 
-    def _surroundings(self) -> Iterator[Block]:
-        yield keys_block("Scenario", self.document["scenario"])
-        yield keys_block("Broker", self.document["broker"])
+    def _surroundings(self) -> Iterator[blocks.Block]:
+        yield blocks.keys_block("Scenario", self.document["scenario"])
+        yield blocks.keys_block("Broker", self.document["broker"])
 
 
 def _turned(row: Sequence[str], texts: int) -> list[str]:

@@ -47,7 +47,7 @@ class Served:
         """`option` is what the user gave the address by, for the complaint."""
         is_private = host in LOOPBACK_NAMES
 
-        class Handler(_Handler):
+        class Answers(_Handler):
             def answer(self, question: Question) -> Answer | None:
                 return answer(question)
 
@@ -55,7 +55,7 @@ class Served:
                 return not is_private or _host_of(self.headers.get("Host", "")) in LOOPBACK_NAMES
 
         try:
-            self._server = _Server((host, port), Handler)
+            self._server = _Server((host, port), Answers)
         except OSError as error:
             raise EnvironmentNotReady(
                 f"{option}: cannot listen at {host}:{port}: {error.strerror}"

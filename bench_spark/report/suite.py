@@ -19,6 +19,7 @@ from rich.text import Text
 
 from bench_spark.config.problems import plural
 from bench_spark.config.suite import RATE, Suite, Value, value_text
+from bench_spark.report import blocks
 from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
@@ -33,28 +34,11 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.page import (
-    Block,
-    Bullets,
-    Cell,
-    Charts,
-    Grid,
-    Heading,
-    Mark,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    keys_block,
-    markdown_table,
-    markdown_text,
-    queries_block,
-    status_mark,
-)
+from bench_spark.report.page import Charts, Page, markdown_table, markdown_text
 from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_table import (
     UNKNOWN_STATE,
-    Figure,
+    Spread,
     SuiteTable,
     TableCell,
     TableColumn,
@@ -118,13 +102,14 @@ def _columns(table: SuiteTable) -> Iterator[tuple[int, TableColumn]]:
 
 
 def _layout(table: SuiteTable) -> _Layout:
-    names = [name for name in dict.fromkeys([*table.rows, table.across]) if name is not None]
+    asked = table.report
+    names = [name for name in dict.fromkeys([*asked.rows, asked.across]) if name is not None]
     varied = [name for name in names if len(_values(table, name)) > 1] or names[:1]
-    x = table.x or max(varied, key=lambda name: (_numbers(table, name), varied.index(name)))
+    x = asked.figures.x or max(varied, key=lambda name: (_numbers(table, name), varied.index(name)))
     others = [name for name in varied if name != x and not _follows(table, name, x)]
     series: tuple[str, ...]
-    if table.series is not None:
-        series = (table.series,) if table.series != x else ()
+    if asked.figures.series is not None:
+        series = (asked.figures.series,) if asked.figures.series != x else ()
     elif len({_texts(cell, others) for cell in table.cells}) <= MOST_SERIES:
         series = tuple(others)
     else:
@@ -172,7 +157,7 @@ def _figure(
     points = [
         _point(table, layout, cell, figure, column)
         for cell in cells
-        if isinstance(figure := cell.figures[place], Figure)
+        if isinstance(figure := cell.figures[place], Spread)
     ]
     if not points:
         return None
@@ -196,7 +181,7 @@ def _figure(
 
 
 def _point(
-    table: SuiteTable, layout: _Layout, cell: TableCell, figure: Figure, column: TableColumn
+    table: SuiteTable, layout: _Layout, cell: TableCell, figure: Spread, column: TableColumn
 ) -> dict[str, Any]:
     x = cell.parameters.get(layout.x)
     if not _is_number(x):
@@ -220,7 +205,7 @@ def _file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("_.") or "_"
 
 
-def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+def figure_text(figure: Spread, unit: Unit, is_repeated: bool) -> str:
     text = _number(figure.median, unit, figure.is_lower_bound)
     if not is_repeated:
         return text
@@ -244,12 +229,9 @@ def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
 
 
 class SuiteReport(Report):
-    def __init__(
-        self, table: SuiteTable, suite: Suite, stored_name: str, broker: str, store: str
-    ) -> None:
+    def __init__(self, table: SuiteTable, stored_name: str, broker: str, store: str) -> None:
         super().__init__(document_of(table))
         self._table = table
-        self._suite = suite
         self._stored_name = stored_name
         self._broker = broker
         self._store = store
@@ -267,41 +249,42 @@ class SuiteReport(Report):
     def page(self) -> Page:
         table, drawn = self._table, Charts()
         queries = queries_of_suite(self._stored_name, self._broker)
+        sql = [blocks.queries_block(queries, self._store)]
         sections = [
-            Section("audit", "Can it be trusted?", list(_audit(table))),
+            blocks.PageSection("audit", "Can it be trusted?", list(_audit(table))),
             *_figures(table, drawn),
-            Section("table", "Table", list(_table(table))),
-            Section("suite", "Suite", list(_description(self._suite))),
-            Section("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
+            blocks.PageSection("table", "Table", list(_table(table))),
+            blocks.PageSection("suite", "Suite", list(_description(table.suite))),
+            blocks.PageSection("sql", "The numbers by SQL", sql),
         ]
         return Page(self._heading(), sections, drawn)
 
-    def _heading(self) -> Heading:
+    def _heading(self) -> blocks.Heading:
         table = self._table
         is_whole = all(cell.status in ("valid", "skipped") for cell in table.cells)
-        surroundings = [f"{label}: {text}" for label, text in surroundings_of(table)]
-        return Heading(
-            title_of(table),
-            status_mark("valid" if is_whole else "degraded"),
-            [f"suite {table.suite} on {self._broker}", *surroundings],
+        surroundings = [f"{label}: {text}" for label, text in table.surroundings]
+        return blocks.Heading(
+            table.title,
+            blocks.status_mark("valid" if is_whole else "degraded"),
+            [f"suite {table.suite.name} on {self._broker}", *surroundings],
         )
 
 
 # -- the page --------------------------------------------------------------------------------------
 
 
-def _audit(table: SuiteTable) -> Iterator[Block]:
+def _audit(table: SuiteTable) -> Iterator[blocks.Block]:
     statuses = Counter(cell.status for cell in table.cells)
     counts = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
-    yield Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {counts}.")
-    doubtful: list[list[Cell]] = [
-        [Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
+    yield blocks.Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {counts}.")
+    doubtful: list[list[blocks.Cell]] = [
+        [blocks.Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
         for cell in table.cells
         if cell.status != "valid" or cell.notes
     ]
     if doubtful:
         headings = ["status", "where", "why"]
-        yield Table("What to know about some of them", headings, doubtful, words=3)
+        yield blocks.Table("What to know about some of them", headings, doubtful, words=3)
     warnings = [
         [
             words(warned.check),
@@ -313,35 +296,35 @@ def _audit(table: SuiteTable) -> Iterator[Block]:
     ]
     if warnings:
         headings = ["check", "trials", "first", "what it says there"]
-        yield Table("What the audits of the trials warn of", headings, warnings, words=4)
+        yield blocks.Table("What the audits of the trials warn of", headings, warnings, words=4)
 
 
-def _figures(table: SuiteTable, drawn: Charts) -> Iterator[Section]:
+def _figures(table: SuiteTable, drawn: Charts) -> Iterator[blocks.PageSection]:
     figures = [
         drawn.figure(
-            figure.caption, figure.spec, Table(figure.caption, figure.headings, figure.rows)
+            figure.caption, figure.spec, blocks.Table(figure.caption, figure.headings, figure.rows)
         )
         for figure in suite_figures(table)
     ]
     if figures:
         note = "Points are medians of the repetitions, bars reach from the least to the greatest."
-        about = [Paragraph(note, "faint")] if table.is_repeated else []
-        yield Section("figures", "Figures", [*about, Grid(figures)])
+        about = [blocks.Paragraph(note, "faint")] if table.is_repeated else []
+        yield blocks.PageSection("figures", "Figures", [*about, blocks.Grid(figures)])
 
 
-def _table(table: SuiteTable) -> Iterator[Block]:
+def _table(table: SuiteTable) -> Iterator[blocks.Block]:
     laid = laid_out(table)
     caption = "One row per combination of the axes"
-    yield Table(caption, laid.headings, laid.rows, words=len(table.rows))
-    yield Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
+    yield blocks.Table(caption, laid.headings, laid.rows, words=len(table.report.rows))
+    yield blocks.Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
 
 
-def _description(suite: Suite) -> Iterator[Block]:
+def _description(suite: Suite) -> Iterator[blocks.Block]:
     if suite.description:
-        yield Paragraph(suite.description)
+        yield blocks.Paragraph(suite.description)
     axes = [(axis.name, ", ".join(map(value_text, axis.values))) for axis in suite.axes]
-    yield Table("Axes", ["axis", "values"], axes, words=2)
-    yield keys_block("Base scenario", suite.base.dump())
+    yield blocks.Table("Axes", ["axis", "values"], axes, words=2)
+    yield blocks.keys_block("Base scenario", suite.base.dump())
 
 
 # -- the table for people --------------------------------------------------------------------------
@@ -362,25 +345,21 @@ def laid_out(table: SuiteTable) -> LaidOut:
     rows = []
     for cells in _rows(table):
         texts = [text for cell in cells for text in _cell_texts(cell, table.columns, notes)]
-        rows.append([_label(name, cells) for name in table.rows] + texts)
-    headings = [table.headings[name] for name in table.rows] + _column_headings(table)
+        rows.append([_label(name, cells) for name in table.report.rows] + texts)
+    headings = [table.headings[name] for name in table.report.rows] + _column_headings(table)
     return LaidOut(headings, rows, list(notes))
-
-
-def title_of(table: SuiteTable) -> str:
-    return f"{table.title} (quick)" if table.is_quick else table.title
 
 
 def write_markdown(table: SuiteTable, writer: TextIO) -> None:
     laid = laid_out(table)
     writer.write(
-        f"### {markdown_text(title_of(table))}\n\n{markdown_table(laid.headings, laid.rows)}\n"
+        f"### {markdown_text(table.title)}\n\n{markdown_table(laid.headings, laid.rows)}\n"
     )
     for text in _remarks(table):
         writer.write(f"\n{text}\n")
     for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {markdown_text(text)}\n")
-    lines = [f"{label}: {text}" for label, text in surroundings_of(table)]
+    lines = [f"{label}: {text}" for label, text in table.surroundings]
     lines += [f"warning: {warning_text(warned)}" for warned in table.warnings]
     if lines:
         writer.write("\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
@@ -389,11 +368,12 @@ def write_markdown(table: SuiteTable, writer: TextIO) -> None:
 def write_terminal(table: SuiteTable, writer: TextIO) -> None:
     laid = laid_out(table)
     console = console_for(writer)
-    writer.write(f"{one_line(title_of(table))}\n\n")
+    writer.write(f"{one_line(table.title)}\n\n")
     print_block(console, plain_table(laid.headings, laid.rows, gap=2))
+    notes: list[tuple[str | Text, str]]
     notes = [(Text(f"[{number}]"), text) for number, text in enumerate(laid.notes, start=1)]
-    notes += [(Text("note", "dim"), text) for text in _remarks(table)]
-    notes += [(Text(label, "dim"), text) for label, text in surroundings_of(table)]
+    notes += [("note", text) for text in _remarks(table)]
+    notes += table.surroundings
     notes += [(Text("warn", "yellow"), warning_text(warned)) for warned in table.warnings]
     if notes:
         writer.write("\n")
@@ -405,14 +385,6 @@ def _remarks(table: SuiteTable) -> Iterator[str]:
         yield "Median of the repetitions, with the least and the greatest."
     if (overhead := table.mean_overhead_seconds) is not None:
         yield f"A trial took {seconds(overhead)} on average beside warm-up, load and drain."
-
-
-def surroundings_of(table: SuiteTable) -> list[tuple[str, str]]:
-    """Broker and machine, each as often as they have changed between trials."""
-    return [
-        *(("broker", text) for text in table.brokers),
-        *(("machine", text) for text in table.machines),
-    ]
 
 
 def warning_text(warned: Warned) -> str:
@@ -429,21 +401,21 @@ def _rows(table: SuiteTable) -> Iterator[list[TableCell]]:
     # By their texts: to Python, 1 and true are one key.
     rows: dict[tuple[str, ...], list[TableCell]] = {}
     for cell in table.cells:
-        texts = tuple(value_text(cell.parameters[name]) for name in table.rows)
+        texts = tuple(value_text(cell.parameters[name]) for name in table.report.rows)
         rows.setdefault(texts, []).append(cell)
     columns = [value_text(value) for value in table.across_values]
     for cells in rows.values():
-        if table.across is not None:
-            across = table.across
+        if table.report.across is not None:
+            across = table.report.across
             cells.sort(key=lambda cell: columns.index(value_text(cell.parameters[across])))
         yield cells
 
 
 def _column_headings(table: SuiteTable) -> list[str]:
     headings = [column.heading for column in table.columns]
-    if table.across is None:
+    if table.report.across is None:
         return headings
-    name = table.headings[table.across]
+    name = table.headings[table.report.across]
     return [
         f"{name} {_shown(value)}: {heading}"
         for value in table.across_values
@@ -487,14 +459,14 @@ def _shown(value: Value) -> str:
 
 def document_of(table: SuiteTable) -> Document:
     return {
-        "suite": table.suite,
-        "title": table.title,
-        "is_quick": table.is_quick,
+        "suite": table.suite.name,
+        "title": table.report.title or table.suite.name,
+        "is_quick": table.suite.is_quick,
         "mean_overhead_seconds": table.mean_overhead_seconds,
-        "brokers": list(table.brokers),
-        "machines": list(table.machines),
-        "rows": list(table.rows),
-        "across": table.across,
+        "brokers": [text for label, text in table.surroundings if label == "broker"],
+        "machines": [text for label, text in table.surroundings if label == "machine"],
+        "rows": list(table.report.rows),
+        "across": table.report.across,
         "columns": [
             {"name": column.name, "heading": column.heading, "unit": column.unit}
             for column in table.all_columns
@@ -520,9 +492,9 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
         yield {
             "parameters": {name: cell.parameters.get(name) for name in table.headings},
             "status": cell.status,
-            "repetitions": cell.asked,
+            "repetitions": len(cell.trials),
             "measured": cell.measured,
-            "overhead_seconds": list(cell.overheads_seconds),
+            "overhead_seconds": cell.overheads_seconds,
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "is_settled": cell.is_settled,
             "values": {
@@ -535,7 +507,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
 
 
 def _entry(
-    column: TableColumn, figure: Figure | Words | None, cell: TableCell
+    column: TableColumn, figure: Spread | Words | None, cell: TableCell
 ) -> dict[str, Any] | str | None:
     """Of a trial that was measured, what its broker did not report is the word `unknown`."""
     if figure is None and column.is_about_broker and cell.measured:
@@ -543,7 +515,7 @@ def _entry(
     return _words_text(figure) if isinstance(figure, Words) else _figure_entry(figure)
 
 
-def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
+def _figure_entry(figure: Spread | None) -> dict[str, Any] | None:
     if figure is None:
         return None
     return {

@@ -240,7 +240,7 @@ def _counts(document: Document) -> Iterator[ConsoleRenderable]:
         lines.append(("none", ", ".join(map(words, quiet))))
     if unknown:
         lines.append(("unknown", ", ".join(map(words, unknown))))
-    yield labelled([(Text(label, "dim"), text) for label, text in lines])
+    yield labelled(lines)
 
 
 def _throughput(throughput: Document) -> Iterator[ConsoleRenderable]:
@@ -304,18 +304,20 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += descriptions.resource_lines(document.get("resources") or {})
     lines.append(("run", run_id))
-    yield labelled([(Text(label, "dim"), text) for label, text in lines])
+    yield labelled(lines)
     again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")
     yield Text.assemble(("  again     ", "dim"), again)
 
 
-def labelled(lines: Sequence[tuple[Text, str]], label_width: int = 0) -> ConsoleRenderable:
-    """Words in a narrow column, and texts beside them that wrap within their own."""
+def labelled(lines: Sequence[tuple[str | Text, str]], label_width: int = 0) -> ConsoleRenderable:
+    """Labels in a narrow column, faint unless they have a style, and texts beside them that wrap
+    within their own."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, min_width=label_width)
     table.add_column(overflow="fold")
     for label, text in lines:
-        table.add_row(label, Text(one_line(text)))
+        shown = Text(label, "dim") if isinstance(label, str) else label
+        table.add_row(shown, Text(one_line(text)))
     return indented(table)
 
 
@@ -390,9 +392,7 @@ def write_trace(trace: Document, writer: TextIO) -> None:
 
 def _blocks(trace: Document) -> Iterator[ConsoleRenderable]:
     names = (*_COUNTED, *TROUBLES)
-    yield labelled(
-        [(Text(words(name), "dim"), count(trace[name])) for name in names if name in trace]
-    )
+    yield labelled([(words(name), count(trace[name])) for name in names if name in trace])
     measures = trace["measures"]
     if measures:
         yield _percentiles("measure", [(name, measures[name]) for name in in_order(measures)])

@@ -64,7 +64,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TimeSeries:
     """What the charts of a run have in common."""
 
     throughput: Sequence[Row]
@@ -108,13 +108,13 @@ class RunHistory:
     """What the tables know about a run beside its result."""
 
     times: RunTimes
-    timeline: Timeline | None = None
+    timeline: TimeSeries | None = None
     """None if the load never started."""
     distribution: Sequence[Row] = ()
     """`decades`, `percentile`, and a value per measure."""
 
 
-def timeline_of(tables: RunTables, times: RunTimes) -> Timeline | None:
+def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
     if times.measured_from is None or times.measured_until is None:
         return None
     origin = times.measured_from
@@ -132,7 +132,7 @@ def timeline_of(tables: RunTables, times: RunTimes) -> Timeline | None:
         throughput[moved["second"]] = moved
         if row["measure"] is not None:
             by_measure.setdefault(row["measure"], []).append(moved)
-    return Timeline(
+    return TimeSeries(
         throughput=thinned(
             [throughput[at] for at in sorted(throughput)],
             RATE_COLUMNS,
@@ -247,7 +247,7 @@ class TimeChart:
         return f"{self.caption} over time: {self.description}"
 
 
-def time_charts(timeline: Timeline) -> Iterator[TimeChart]:
+def time_charts(timeline: TimeSeries) -> Iterator[TimeChart]:
     """In the order of a page; one that would be empty is left out."""
     for described in _all_charts(timeline):
         known = [
@@ -259,7 +259,7 @@ def time_charts(timeline: Timeline) -> Iterator[TimeChart]:
             yield replace(described, lines=known)
 
 
-def _all_charts(timeline: Timeline) -> Iterator[TimeChart]:
+def _all_charts(timeline: TimeSeries) -> Iterator[TimeChart]:
     yield TimeChart(
         "Throughput",
         "messages sent and received per second",

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
+
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Egress, Ingress
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.plan import mean_rate_per_second
+from bench_spark.results.counts import Counts, Rates, expected_deliveries
+from bench_spark.results.facts import GeneratorFacts, RunFacts, TraceFindings, trace_findings
+from bench_spark.results.totals import TickTotals
 
 if TYPE_CHECKING:
     from bench_spark.driver.accounts import Accounts
 
 
 Verdict = Literal["pass", "warn", "fail"]
-Ends = Literal["both", "producers", "consumers"]
-"""Which ends of the broker the run is at."""
 LimitedBy = Literal["broker", "generator", "host"]
 """Who was too slow; `host`: broker and generator share one that had no CPU left, so either."""
 
@@ -43,24 +51,12 @@ def failing(name: str, text: str, limited_by: LimitedBy | None = None) -> Check:
 
 
 @dataclass(frozen=True)
-class TraceFindings:
-    """What came of joining all messages by their IDs."""
-
-    messages: int
-    disagreements: Mapping[str, tuple[int, int]]
-    """Counts that differ: by the join, and by the agents' own sets and counters."""
-    corrupted: int
-    unexpected: int
-
-
-@dataclass(frozen=True)
-class Throughput:
+class ReceivedAgainstSent:
     """What was received in the measured seconds, against what was sent."""
 
     send_rate: float
     """Deliveries per second that the messages sent ask for: every copy counts."""
     receive_rate: float
-    seconds: float
     left_of_warmup: int
     """Messages of the warm-up that arrived in the measured seconds."""
     after_the_end: int
@@ -68,70 +64,143 @@ class Throughput:
 
 
 @dataclass(frozen=True)
-class AuditInput:
-    mode: str
-    due: int
-    sent: int
-    wanted_rate_per_second: float | None
-    send_rate_per_second: float
-    blocked_seconds: float
-    """How long the broker blocked a producer in the measured phase, on average over all of them."""
-    busiest_agent_share: float | None
-    """Highest share of one core that any agent used in a measured second."""
-    busiest_host_share: float | None
-    """How busy the busiest agent's machine was in the measured phase, all cores and programs."""
-    spark_cores: float | None
-    """What Spark and the driver used in the measured phase, in cores."""
-    accounts: Accounts | None
-    received: int
-    ends: Ends
-    asked_for: int | None
-    """Messages of the measured phase, where their number was known beforehand."""
-    unconfirmed: int | None
-    """None where confirms are not used."""
-    lost_is_explained_by: str | None
-    confirms: bool
-    clock_bound_ns: int
-    negative: int
-    latency_p50_us: int | None
-    warmup_seconds: float
-    shares_host: bool
-    bytes_per_second: float
-    link_speed_mbit: int | None
-    lower_bounds: dict[str, list[str]]
-    trace: TraceFindings | None = None
-    corrupted: int | None = None
-    """As the agents counted it; None where contents were not compared."""
-    samples_wanted: int = 0
-    """Per pair; 0 where the throughput is not sampled."""
-    samples_by_pair: tuple[int, ...] = ()
-    outages: tuple[Mapping[str, Any], ...] = ()
-    """Connections that were lost and opened again, as `agents` in the document lists them, each
-    with its `agent`."""
-    expected: int | None = None
-    """Deliveries that the load asked for; None: as many as were sent, every copy counted."""
-    undelivered_share: float = 0.001
-    """Share of the expected deliveries that may stay undelivered, and of the messages sent that the
-    broker may refuse or not confirm."""
-    refused: int = 0
-    is_cut_short: bool = False
-    """Whether a failure, a signal or an objective ended the run before its time: what was under way
-    then had no whole drain."""
-    has_other_verdict: bool = False
-    """Whether a failure or a signal decides the status, or the run goes on still."""
-    measured_seconds: float = 0.0
-    stalled_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By agent: how much of the measured phase its loop did not run, where it was too long."""
-    silences: tuple[Mapping[str, Any], ...] = ()
-    """As `RunFacts` has them."""
-    throughput: Throughput | None = None
-    """None where one end is missing, or the run was cut short."""
-    copies: int = 1
-    """How often each message is to be received."""
-    malformed: int = 0
-    uncompiled_hosts: tuple[str, ...] = ()
-    """Hosts whose agents ran their kernels as plain Python."""
-    unexpected: int = 0
+class Evidence:
+    """What the checks of a run read."""
+
+    facts: RunFacts
+    totals: TickTotals
+    counts: Counts
+    rates: Rates
+    measures: Mapping[str, Mapping[str, Any]]
+    samples_by_pair: Sequence[int] = ()
+    """How many samples of the throughput each pair has."""
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.facts.plan.scenario
+
+    @property
+    def generator(self) -> GeneratorFacts:
+        return self.facts.generator
+
+    @property
+    def accounts(self) -> Accounts | None:
+        return self.facts.messages.accounts
+
+    def count(self, name: str) -> int:
+        """0 where it is not known."""
+        return self.counts[name] or 0
+
+    @property
+    def was_cut_short(self) -> bool:
+        """A run that was cut short says so; its last moments are no measure of the schedule."""
+        return bool(self.facts.end.failures) or self.facts.ended_early
+
+    @property
+    def lacks_drain(self) -> bool:
+        """Whether what was under way at the end may not have had the time to arrive."""
+        return self.was_cut_short or self.facts.measured_from is None
+
+    @property
+    def has_other_verdict(self) -> bool:
+        """Whether a failure or a signal decides the status, or the run goes on still."""
+        end = self.facts.end
+        was_ended = bool(end.failures) or end.interrupted_by is not None or end.is_partial
+        return was_ended or self.facts.measured_from is None
+
+    @property
+    def wanted_rate_per_second(self) -> float | None:
+        """None where there is no schedule, or nothing to judge it by."""
+        is_judged = self.scenario.is_paced and self.facts.measured_seconds > 0
+        return mean_rate_per_second(self.scenario) if is_judged and not self.was_cut_short else None
+
+    @property
+    def blocked_seconds(self) -> float:
+        """How long the broker blocked a producer in the measured phase, on average over all.
+
+        Events add up the time of all connections; what they show is never longer than the phase.
+        """
+        added_up = self.totals.of_window(PRODUCER, "blocked_ns") / NANOSECONDS
+        return min(added_up / max(1, self.scenario.producers), self.facts.measured_seconds)
+
+    @property
+    def expected(self) -> int:
+        """Deliveries that the load asked for."""
+        return expected_deliveries(self.facts, self.counts) or 0
+
+    def is_too_much(self, undelivered: int, of_all: int) -> bool:
+        return undelivered > self.scenario.audit.undelivered_share * of_all
+
+    @property
+    def too_much(self) -> str:
+        share = self.scenario.audit.undelivered_share
+        return f"more than the {share:.2%} of audit.undelivered_share"
+
+    @property
+    def lost_is_explained_by(self) -> str | None:
+        return declared_limit(self.facts)
+
+    @property
+    def hosts(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = self.generator.environment.get("hosts", ())
+        return found
+
+    @property
+    def shares_host(self) -> bool:
+        return any(host.get("shares_host_with_broker") for host in self.hosts)
+
+    @property
+    def outages(self) -> list[dict[str, Any]]:
+        """Connections that were lost and opened again, as `agents` in the document lists them, each
+        with its `agent`."""
+        return [
+            {"agent": agent["agent"], **outage}
+            for agent in self.generator.agents
+            for outage in agent.get("outages", ())
+        ]
+
+    @property
+    def received_against_sent(self) -> ReceivedAgainstSent | None:
+        """None where one end is missing, or the run was cut short."""
+        sent, received = self.rates["send_rate"], self.rates["receive_rate"]
+        if sent is None or received is None or self.was_cut_short:
+            return None
+        in_time = self.totals.of_measured_in_window(CONSUMER, "received")
+        return ReceivedAgainstSent(
+            send_rate=sent * self.facts.plan.copies,
+            receive_rate=received,
+            left_of_warmup=self.totals.of_window(CONSUMER, "received") - in_time,
+            after_the_end=self.totals.of_measured(CONSUMER, "received") - in_time,
+        )
+
+    @property
+    def trace(self) -> TraceFindings | None:
+        return trace_findings(self.facts, self.counts)
+
+
+_LIMITS = {
+    "amqp": ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"),
+    "kafka": ("retention.bytes", "retention.ms"),
+}
+
+
+def declared_limit(facts: RunFacts) -> str | None:
+    """A limit in the scenario that lets a healthy broker drop messages; None if there is none.
+
+    Only sections of the brokers' own protocols count: the others were ignored.
+    """
+    scenario = facts.plan.scenario
+    kinds = {str(broker.get("kind")) for broker in (facts.broker, *facts.brokers)}
+    places: list[Scenario | Ingress | Egress] = [scenario, *scenario.ingress, *scenario.egress]
+    for kind, sections in product(sorted(kinds), places):
+        declared = {
+            "amqp": sections.amqp and sections.amqp.queue.arguments,
+            "kafka": sections.kafka and sections.kafka.topic.properties,
+        }.get(kind)
+        for name in _LIMITS.get(kind, ()):
+            if declared and name in declared:
+                return f"{name}={declared[name]}"
+    return None
 
 
 def verdict_of(checks: Sequence[Check]) -> dict[str, Any]:
@@ -145,55 +214,55 @@ MOST_LEFT = 0.05
 """Share of the expected deliveries that may be left in the broker where the load has a rate."""
 
 
-def message_checks(run: AuditInput) -> Iterator[Check]:
+def message_checks(run: Evidence) -> Iterator[Check]:
     """Without a measured message there is nothing that a verdict could be about."""
     if run.has_other_verdict:
         return
-    if run.ends == "consumers":
-        if not run.received:
+    sent, received = run.count("sent"), run.count("received")
+    if run.scenario.only_consumes:
+        if not received:
             yield failing(
                 "messages",
                 "nothing was received in the measured phase: the source was empty, or the warm-up "
                 "took all there was; put more into it, or set phases.warmup_seconds to 0",
             )
-    elif not run.sent:
+    elif not sent:
         yield failing(
             "messages",
             "nothing was sent in the measured phase: lengthen phases.measure_seconds, shorten the "
             f"warm-up, or look for what holds the producers back{_left_of_warmup(run)}",
         )
-    elif run.ends == "both" and not run.received:
+    elif run.scenario.has_both_ends and not received:
         yield failing(
             "messages",
-            f"none of the {run.sent} messages of the measured phase was received: look at what "
-            "lies between the broker and its consumers",
+            f"none of the {sent} messages of the measured phase was received: look at what lies "
+            "between the broker and its consumers",
         )
 
 
-def _left_of_warmup(run: AuditInput) -> str:
+def _left_of_warmup(run: Evidence) -> str:
     """A rate of receiving beside no message received needs an explanation."""
-    if run.throughput is None or not run.throughput.receive_rate:
+    found = run.received_against_sent
+    if found is None or not found.receive_rate:
         return ""
-    return (
-        f"; the {run.throughput.receive_rate:.0f} msg/s received are what the warm-up had left, "
-        "and no result"
-    )
+    received = f"{found.receive_rate:.0f} msg/s received"
+    return f"; the {received} are what the warm-up had left, and no result"
 
 
-def account_checks(run: AuditInput) -> Iterator[Check]:
-    if run.ends == "producers":
+def account_checks(run: Evidence) -> Iterator[Check]:
+    if run.scenario.only_publishes:
         yield from _publishing(run)
         return
-    if run.ends == "consumers":
+    if run.scenario.only_consumes:
         yield from _consuming(run)
         return
     accounts = run.accounts
-    if accounts is None and not run.sent:
+    if accounts is None and not run.count("sent"):
         return
     if accounts is None:
         yield from _without_numbers(run)
         return
-    if not accounts.closes or run.received < accounts.received_once:
+    if not accounts.closes or run.count("received") < accounts.received_once:
         yield failing("accounts", f"{_sent(accounts)} sent, but {accounts.settled} accounted for")
     else:
         yield passing("accounts", f"all {_sent(accounts)} messages sent are accounted for")
@@ -208,29 +277,28 @@ def account_checks(run: AuditInput) -> Iterator[Check]:
     yield from _drain(run, accounts)
 
 
-def _without_numbers(run: AuditInput) -> Iterator[Check]:
+def _without_numbers(run: Evidence) -> Iterator[Check]:
     """Bodies without a sequence number: how many are missing is known, but not which, or why."""
     text = "bodies below 32 bytes carry no sequence: losses are not counted"
     yield warning("accounts", text)
-    expected = run.sent if run.expected is None else run.expected
-    missing = expected - run.refused - run.received
-    is_above = missing > run.undelivered_share * expected
-    if is_above and not run.is_cut_short and not run.lost_is_explained_by:
+    expected = run.expected
+    missing = expected - run.count("refused") - run.count("received")
+    is_above = run.is_too_much(missing, expected)
+    if is_above and not run.lacks_drain and not run.lost_is_explained_by:
         yield failing(
             "indeterminate",
-            f"{missing} messages were not received, of {expected} expected: more than the "
-            f"{run.undelivered_share:.2%} of audit.undelivered_share",
+            f"{missing} messages were not received, of {expected} expected: {run.too_much}",
         )
 
 
-def _loss(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
+def _loss(run: Evidence, accounts: Accounts) -> Iterator[Check]:
     if not accounts.lost:
         return
     if run.lost_is_explained_by:
         yield warning(
             "loss", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"
         )
-    elif run.confirms:
+    elif run.facts.messages.confirms:
         yield failing(
             "loss", f"{accounts.lost} confirmed messages lost, and no declared limit explains it"
         )
@@ -243,33 +311,29 @@ def _loss(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
         )
 
 
-def _undelivered(run: AuditInput, accounts: Accounts) -> Verdict:
+def _undelivered(run: Evidence, accounts: Accounts) -> Verdict:
     return "fail" if _is_above_share(run, accounts) else "warn"
 
 
-def _is_above_share(run: AuditInput, accounts: Accounts) -> bool:
+def _is_above_share(run: Evidence, accounts: Accounts) -> bool:
     """Whether more is missing than may be: lost without a limit that allows it, or unknown."""
     lost = 0 if run.lost_is_explained_by else accounts.lost
-    undelivered = lost + accounts.indeterminate
-    return not run.is_cut_short and undelivered > run.undelivered_share * _expected(run, accounts)
+    return not run.lacks_drain and run.is_too_much(lost + accounts.indeterminate, run.expected)
 
 
-def _above_share(run: AuditInput, accounts: Accounts) -> str:
+def _above_share(run: Evidence, accounts: Accounts) -> str:
     if not _is_above_share(run, accounts):
         return ""
-    return (
-        f", of {_expected(run, accounts)} expected: more than the {run.undelivered_share:.2%} of "
-        "audit.undelivered_share"
-    )
+    return f", of {run.expected} expected: {run.too_much}"
 
 
-def _drain(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
-    left, expected = accounts.left_in_broker, _expected(run, accounts)
+def _drain(run: Evidence, accounts: Accounts) -> Iterator[Check]:
+    left, expected = accounts.left_in_broker, run.expected
     if not left:
         return
-    has_rate = run.mode in ("rate", "request")
+    has_rate = run.scenario.load.mode in ("rate", "request")
     text = f"{left} messages were still in the broker when the drain ended"
-    if has_rate and not run.is_cut_short and left > MOST_LEFT * expected:
+    if has_rate and not run.lacks_drain and left > MOST_LEFT * expected:
         yield failing(
             "drain",
             f"{text}, {left / expected:.0%} of the {expected} expected: the consumers did not keep "
@@ -279,34 +343,29 @@ def _drain(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
         yield warning("drain", text)
 
 
-def _expected(run: AuditInput, accounts: Accounts) -> int:
-    return accounts.sent * accounts.copies if run.expected is None else run.expected
-
-
-def refusal_checks(run: AuditInput) -> Iterator[Check]:
+def refusal_checks(run: Evidence) -> Iterator[Check]:
     """A load that the broker says no to is not the load that was asked for."""
-    if not run.refused:
+    if not run.count("refused"):
         return
-    text = f"the broker refused {run.refused} of {run.sent} messages"
-    if run.refused > run.undelivered_share * run.sent:
-        yield failing(
-            "refused",
-            f"{text}: more than the {run.undelivered_share:.2%} of audit.undelivered_share",
-        )
+    refused, sent = run.count("refused"), run.count("sent")
+    text = f"the broker refused {refused} of {sent} messages"
+    if run.is_too_much(refused, sent):
+        yield failing("refused", f"{text}: {run.too_much}")
     else:
         yield warning("refused", text)
 
 
-def silence_checks(run: AuditInput) -> Iterator[Check]:
+def silence_checks(run: Evidence) -> Iterator[Check]:
     """Consumers that got nothing while messages for them were confirmed."""
-    if not run.silences:
+    silences = run.facts.messages.silences
+    if not silences:
         return
-    longest = run.silences[0]
-    others = len(run.silences) - 1
+    longest = silences[0]
+    others = len(silences) - 1
     who = f"consumer {longest['consumers'][0]}"
     if len(longest["consumers"]) > 1:
         who = f"the {len(longest['consumers'])} consumers that share with {who}"
-    done = "confirmed" if run.confirms else "sent"
+    done = "confirmed" if run.facts.messages.confirms else "sent"
     more = f"; {others} more had such a time" if others else ""
     yield failing(
         "silence",
@@ -316,39 +375,38 @@ def silence_checks(run: AuditInput) -> Iterator[Check]:
     )
 
 
-def _publishing(run: AuditInput) -> Iterator[Check]:
+def _publishing(run: Evidence) -> Iterator[Check]:
     """Nobody receives: what the broker confirmed is all that is known."""
-    if not run.sent:
+    sent, unconfirmed = run.count("sent"), run.counts["unconfirmed"]
+    if not sent:
         return
-    if run.unconfirmed is None:
+    if unconfirmed is None:
         yield warning(
             "accounts",
             "nobody receives and the broker confirms nothing: what became of the messages is "
             "unknown",
         )
-    elif run.unconfirmed:
-        is_above = not run.is_cut_short and run.unconfirmed > run.undelivered_share * run.sent
-        more = f": more than the {run.undelivered_share:.2%} of audit.undelivered_share"
-        yield Check(
-            "indeterminate",
-            "fail" if is_above else "warn",
-            f"{run.unconfirmed} of {run.sent} messages had no answer when the drain ended"
-            f"{more if is_above else ''}",
-        )
+    elif unconfirmed:
+        is_above = not run.lacks_drain and run.is_too_much(unconfirmed, sent)
+        text = f"{unconfirmed} of {sent} messages had no answer when the drain ended"
+        if is_above:
+            yield failing("indeterminate", f"{text}: {run.too_much}")
+        else:
+            yield warning("indeterminate", text)
     else:
-        yield passing("accounts", f"all {run.sent} messages sent have the broker's answer")
+        yield passing("accounts", f"all {sent} messages sent have the broker's answer")
 
 
-def _consuming(run: AuditInput) -> Iterator[Check]:
+def _consuming(run: Evidence) -> Iterator[Check]:
     """Nobody sends: what should have arrived is unknown, unless a number was asked for."""
-    if run.asked_for is not None and run.received < run.asked_for:
+    wanted, received = run.facts.plan.expected_messages, run.count("received")
+    if wanted is not None and received < wanted:
         yield warning(
-            "accounts",
-            f"only {run.received} of the {run.asked_for} messages asked for were received",
+            "accounts", f"only {received} of the {wanted} messages asked for were received"
         )
 
 
-def trace_checks(run: AuditInput) -> Iterator[Check]:
+def trace_checks(run: Evidence) -> Iterator[Check]:
     trace = run.trace
     if trace is None:
         return
@@ -373,28 +431,29 @@ def trace_checks(run: AuditInput) -> Iterator[Check]:
         )
 
 
-def content_checks(run: AuditInput) -> Iterator[Check]:
-    corrupted = run.corrupted if run.trace is None else run.trace.corrupted
+def content_checks(run: Evidence) -> Iterator[Check]:
+    corrupted = run.counts["corrupted"] if run.trace is None else run.trace.corrupted
     if corrupted:
         yield failing("content", f"{corrupted} messages arrived with other content than sent")
 
 
-def body_checks(run: AuditInput) -> Iterator[Check]:
+def body_checks(run: Evidence) -> Iterator[Check]:
     """Messages that arrived and are not those that were sent."""
-    if run.malformed and run.ends == "consumers":
+    malformed, unexpected = run.count("malformed"), run.count("unexpected")
+    if malformed and run.scenario.only_consumes:
         yield warning(
             "bodies",
-            f"{run.malformed} of {run.received} messages do not say when they were sent, in the "
-            "way of message.timestamped, or say a time that cannot be: they have no latency",
+            f"{malformed} of {run.count('received')} messages do not say when they were sent, in "
+            "the way of message.timestamped, or say a time that cannot be: they have no latency",
         )
-    elif run.malformed:
+    elif malformed:
         yield warning(
             "bodies",
-            f"{run.malformed} messages arrived that no producer of this run can have sent as they "
-            "are: too short, or with other numbers or times",
+            f"{malformed} messages arrived that no producer of this run can have sent as they are: "
+            "too short, or with other numbers or times",
         )
-    if run.unexpected and run.trace is None:
-        yield warning("unexpected", f"{run.unexpected} messages arrived that nobody here had sent")
+    if unexpected and run.trace is None:
+        yield warning("unexpected", f"{unexpected} messages arrived that nobody here had sent")
 
 
 def _sent(accounts: Accounts) -> str:

@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 
 _SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
 _RECEIVING_COUNTS = (
-    "received",
-    "acked",
-    "redelivered",
-    "out_of_order",
-    "corrupted",
-    "malformed",
-    "foreign",
-    "bytes_received",
-    "unexpected",
-    "repeats_dropped",
+    *("received", "acked", "redelivered", "out_of_order", "corrupted", "malformed", "foreign"),
+    *("bytes_received", "unexpected", "repeats_dropped"),
 )
 _JUDGED_BY_ENVELOPE = ("out_of_order", "foreign", "unexpected")
 """Counts that a run which takes messages of any origin cannot make; nor `malformed`, unless these
@@ -45,7 +37,7 @@ Rates = dict[str, float | None]
 
 def completed_accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
     """As the agents reported them; where one was killed, with what its events say."""
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None or accounts.is_reported:
         return accounts
     from bench_spark.driver.accounts import completed
@@ -66,8 +58,8 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "due": due,
         "unsent": max(0, due - sent),
         "sent": sent,
-        "confirmed": measured(PRODUCER, "confirmed") if facts.confirms else None,
-        "unconfirmed": _unconfirmed(totals) if facts.confirms else None,
+        "confirmed": measured(PRODUCER, "confirmed") if facts.messages.confirms else None,
+        "unconfirmed": _unconfirmed(totals) if facts.messages.confirms else None,
         "refused": measured(PRODUCER, "refused"),
         "returned": measured(PRODUCER, "returned"),
         "received": received,
@@ -85,7 +77,7 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "repeats_dropped": in_all(CONSUMER, "repeats_dropped"),
         "given_up": measured(PRODUCER, "given_up") if _waits(facts) else None,
     }
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None:
         scenario = facts.plan.scenario
         absent = [] if scenario.has_both_ends else ["received_once"]
@@ -131,8 +123,8 @@ def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
     """Known where whoever received a message had also sent it, or where all were joined."""
     if not facts.plan.scenario.identity.content_hash:
         return None
-    if facts.trace is not None:
-        return facts.trace.joined.total("corrupted")
+    if facts.messages.trace is not None:
+        return facts.messages.trace.joined.total("corrupted")
     return totals.of_measured(CONSUMER, "corrupted") if facts.plan.is_paired else None
 
 
@@ -145,8 +137,8 @@ def _unconfirmed(totals: TickTotals) -> int:
 
 def rates_of(totals: TickTotals, facts: RunFacts) -> Rates:
     scenario, seconds = facts.plan.scenario, facts.measured_seconds
-    if facts.counted is not None:
-        sent, received = facts.counted
+    if facts.messages.counted is not None:
+        sent, received = facts.messages.counted
     else:
         sent = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
         received = totals.of_window(CONSUMER, "received")
@@ -200,7 +192,7 @@ def never_seen(counts: Counts, facts: RunFacts, round_trips: int) -> dict[str, i
     one."""
     # Given up, or still waited for at the end.
     unanswered = max(0, (counts["sent"] or 0) - round_trips) if _waits(facts) else 0
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None:
         return {"round_trip": unanswered}
     on_their_way = accounts.left_in_broker + accounts.indeterminate
@@ -220,9 +212,11 @@ and seconds since the epoch are exact to a quarter of one."""
 def in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
-    if _lasts_from_first_to_last(facts):
+    scenario = facts.plan.scenario
+    if not scenario.has_both_ends and has_open_end(scenario):
+        # Such a phase lasts from the first message to the last, whatever ticks they were in.
         return tick.phase == MEASURE
-    return _starts_in_window(tick.start_seconds, facts)
+    return facts.measured_from <= tick.start_seconds + _EDGE_SECONDS < facts.measured_until
 
 
 def interval_of(start_seconds: float, facts: RunFacts) -> int | None:
@@ -241,20 +235,6 @@ def intervals_of(facts: RunFacts) -> int:
     length = facts.plan.scenario.interval_seconds
     whole, rest = divmod(facts.measured_seconds + _EDGE_SECONDS, length)
     return max(1, int(whole) + (1 if rest >= length / 2 else 0))
-
-
-def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:
-    if facts.measured_from is None or facts.measured_until is None:
-        return False
-    if _lasts_from_first_to_last(facts):
-        return True
-    return facts.measured_from <= start_seconds + _EDGE_SECONDS < facts.measured_until
-
-
-def _lasts_from_first_to_last(facts: RunFacts) -> bool:
-    """Whether the phase lasts from the first message to the last, whatever ticks they were in."""
-    scenario = facts.plan.scenario
-    return not scenario.has_both_ends and has_open_end(scenario)
 
 
 def throughput_section(pairs: int, found: Sequence[AgentSamples] | None) -> dict[str, Any] | None:

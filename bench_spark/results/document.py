@@ -25,8 +25,8 @@ from bench_spark.core.hdr import SparseHistogram
 from bench_spark.driver_process import RUNNING, this_process
 from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID, BenchError
 from bench_spark.plan import Plan, has_to_settle, make_plan, timeline_of
-from bench_spark.results.audit import DEGRADED, FAILED, VALID, audit, audit_input, judge
-from bench_spark.results.checks import Check, verdict_of
+from bench_spark.results.audit import DEGRADED, FAILED, VALID, audit, judge
+from bench_spark.results.checks import Check, Evidence, verdict_of
 from bench_spark.results.counts import (
     Counts,
     Rates,
@@ -42,7 +42,13 @@ from bench_spark.results.counts import (
     rates_of,
     throughput_section,
 )
-from bench_spark.results.facts import RunFacts, judged_objectives, trace_section
+from bench_spark.results.facts import (
+    MessageFacts,
+    RunEnd,
+    RunFacts,
+    judged_objectives,
+    trace_section,
+)
 from bench_spark.results.totals import Tick, TickTotals, statistics
 from bench_spark.store.arrow import SUMMARY
 from bench_spark.store.schema import COUNTERS, PERCENTILES
@@ -83,7 +89,8 @@ class RunSummary:
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     """`ticks` in order of time; they are taken as they come, however many there are."""
     totals = _totals(ticks, facts)
-    facts = replace(facts, accounts=completed_accounts(totals, facts))
+    accounts = completed_accounts(totals, facts)
+    facts = replace(facts, messages=replace(facts.messages, accounts=accounts))
     scenario = facts.plan.scenario
     counts = counts_of(totals, facts)
     rates = rates_of(totals, facts)
@@ -91,9 +98,10 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     answered = histograms.get("round_trip")
     unseen = never_seen(counts, facts, 0 if answered is None else answered.count)
     measures = _measures(histograms, unseen, facts)
-    throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
-    judged = audit_input(totals, facts, counts, rates, measures, throughput)
-    checks = [*audit(judged), *facts.notes]
+    throughput = throughput_section(scenario.wiring.subscriptions, facts.messages.samples)
+    sampled = [pair["samples"] for pair in (throughput or {}).get("pairs", ())]
+    evidence = Evidence(facts, totals, counts, rates, measures, sampled)
+    checks = [*audit(evidence), *facts.notes]
     status, reasons, exit_code = judge(facts, checks)
     expected = expected_deliveries(facts, counts)
     delivery_rate = delivered_share(facts, counts, expected)
@@ -114,21 +122,21 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "throughput": throughput,
         "measures": measures,
         "percentiles": _percentiles(measures, totals, unseen),
-        "trace": trace_section(facts.plan, facts.trace),
+        "trace": trace_section(facts.plan, facts.messages.trace),
         "spec": _spec(counts, quotients_of(counts, facts), measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
         "connections": _connections(facts),
-        "agents": facts.agents,
+        "agents": list(facts.generator.agents),
         "start_spread_us": _start_spread_us(facts),
         "resources": {
-            "busiest_agent_share_of_core": facts.busiest_agent_share,
-            "busiest_host_share": facts.busiest_host_share,
-            "spark_cores": facts.spark_cores,
+            "busiest_agent_share_of_core": facts.generator.busiest_agent_share,
+            "busiest_host_share": facts.generator.busiest_host_share,
+            "spark_cores": facts.generator.spark_cores,
             **facts.broker_resources,
         },
-        "environment": facts.environment,
+        "environment": facts.generator.environment,
     }
-    objectives = judged_objectives(scenario.slo, document, facts.stopped_by)
+    objectives = judged_objectives(scenario.slo, document, facts.end.stopped_by)
     document["slo"] = objectives
     if exit_code == EXIT_VALID and not all(one["met"] for one in objectives):
         exit_code = document["exit_code"] = EXIT_GATE_MISSED
@@ -147,9 +155,9 @@ def _totals(ticks: Iterable[Tick], facts: RunFacts) -> TickTotals:
     )
     for tick in ticks:
         totals.add(tick)
-    if supplied and facts.trace is not None:
+    if supplied and facts.messages.trace is not None:
         for measure in supplied:
-            for start_seconds, histogram in facts.trace.by_time(measure):
+            for start_seconds, histogram in facts.messages.trace.by_time(measure):
                 totals.add_measured(measure, start_seconds, histogram)
     return totals
 
@@ -205,7 +213,7 @@ def _spec(
 
 def _connections(facts: RunFacts) -> dict[str, int] | None:
     """By role, of all agents; None if one has never said."""
-    found = [agent.get("connections") for agent in facts.agents]
+    found = [agent.get("connections") for agent in facts.generator.agents]
     if not found or None in found:
         return None
     return {role: sum(one[role] for one in found if one) for role in ("producers", "consumers")}
@@ -213,7 +221,7 @@ def _connections(facts: RunFacts) -> dict[str, int] | None:
 
 def _start_spread_us(facts: RunFacts) -> float | None:
     """Between the first agent's beginning and the last one's; None if one has never said."""
-    late_us = [agent.get("started_late_us") for agent in facts.agents]
+    late_us = [agent.get("started_late_us") for agent in facts.generator.agents]
     known = [one for one in late_us if one is not None]
     return max(known) - min(known) if known and len(known) == len(late_us) else None
 
@@ -265,18 +273,9 @@ def partial_document(
     facts = RunFacts(
         plan=make_plan(scenario, run_id),
         broker=broker,
-        measured_from=timeline.measure_start_ns / NANOSECONDS,
-        measured_until=until_ns / NANOSECONDS,
-        accounts=None,
-        confirms=reached.has_confirms,
-        failures=(),
-        interrupted_by=None,
-        busiest_agent_share=None,
-        busiest_host_share=None,
-        spark_cores=None,
-        clock_bound_ns=0,
-        environment={},
-        is_partial=True,
+        measured=(timeline.measure_start_ns / NANOSECONDS, until_ns / NANOSECONDS),
+        messages=MessageFacts(confirms=reached.has_confirms),
+        end=RunEnd(is_partial=True),
     )
     measured = (until_ns - timeline.measure_start_ns) / NANOSECONDS
     planned = timeline.measure_ns / NANOSECONDS

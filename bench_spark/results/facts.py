@@ -11,12 +11,12 @@ from bench_spark.config.objectives import Judged, Objective, parse_objective
 from bench_spark.config.sections import OFF
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.plan import Plan
-from bench_spark.results.checks import Check, TraceFindings
 from bench_spark.results.totals import statistics
 
 if TYPE_CHECKING:
     from bench_spark.driver.accounts import Accounts, AgentSamples, Counted
     from bench_spark.driver.control import Failure
+    from bench_spark.results.checks import Check
     from bench_spark.trace.joining import JoinedMessages
 
 
@@ -86,6 +86,17 @@ MOST_PRODUCERS_LISTED = 20
 
 
 @dataclass(frozen=True)
+class TraceFindings:
+    """What came of joining all messages by their IDs."""
+
+    messages: int
+    disagreements: Mapping[str, tuple[int, int]]
+    """Counts that differ: by the join, and by the agents' own sets and counters."""
+    corrupted: int
+    unexpected: int
+
+
+@dataclass(frozen=True)
 class TraceFacts:
     joined: JoinedMessages
     timeline: Timeline
@@ -145,13 +156,9 @@ def _worst_producers(joined: JoinedMessages, copies: int | None) -> list[dict[st
     return entries[:MOST_PRODUCERS_LISTED]
 
 
-def trace_findings(
-    plan: Plan,
-    trace: TraceFacts | None,
-    counts: Mapping[str, int | None],
-    accounts: Accounts | None,
-) -> TraceFindings | None:
+def trace_findings(facts: RunFacts, counts: Mapping[str, int | None]) -> TraceFindings | None:
     """What the join and the agents' own counting say of the same messages."""
+    trace, accounts = facts.messages.trace, facts.messages.accounts
     if trace is None:
         return None
     joined = trace.joined
@@ -162,7 +169,7 @@ def trace_findings(
     if accounts is not None:
         unreceived = accounts.sent * accounts.copies - accounts.received_once
         pairs["received once"] = (joined.total("received_once"), accounts.received_once)
-        pairs["missing"] = (joined.missing(plan.copies), unreceived)
+        pairs["missing"] = (joined.missing(facts.plan.copies), unreceived)
     return TraceFindings(
         messages=joined.total("sent"),
         disagreements={
@@ -180,46 +187,77 @@ CENSORED_MEASURES = ("latency", "delivery_latency")
 
 
 @dataclass(frozen=True)
+class RunEnd:
+    """How a run ended."""
+
+    failures: tuple[Failure, ...] = ()
+    interrupted_by: int | None = None
+    """Exit code of the signal that ended the run early."""
+    stopped_by: MissedWhileRunning | None = None
+    """The objective whose miss ended the run early, if one did."""
+    is_partial: bool = False
+    """The run goes on, or nobody knows how it ended."""
+
+
+@dataclass(frozen=True)
+class GeneratorFacts:
+    """What made the load: agents, Spark, and their machines."""
+
+    busiest_agent_share: float | None = None
+    """Highest share of one core that any agent used in a measured second."""
+    busiest_host_share: float | None = None
+    """How busy the busiest agent's machine was in the measured phase, all cores and programs."""
+    spark_cores: float | None = None
+    """What Spark and the driver used in the measured phase, in cores."""
+    clock_bound_ns: int = 0
+    agents: Sequence[dict[str, Any]] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MessageFacts:
+    """What became of the messages, as the agents reported it."""
+
+    accounts: Accounts | None = None
+    confirms: bool = False
+    counted: Counted | None = None
+    """Messages of a measured phase that had an open end."""
+    samples: tuple[AgentSamples, ...] | None = None
+    """Of the throughput at the consumers; None where none were to be taken."""
+    silences: tuple[Mapping[str, Any], ...] = ()
+    """Consumers that got nothing for too long while their producers were confirmed: `consumers`,
+    `after_seconds` of the measured phase, `seconds`."""
+    trace: TraceFacts | None = None
+    """All messages joined by their IDs, where every one was traced."""
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """Of one run, once its agents have ended."""
 
     plan: Plan
     broker: dict[str, Any]
     """Masked, as `brokers`."""
-    measured_from: float | None
-    """Seconds since the epoch; None when the load never started."""
-    measured_until: float | None
-    accounts: Accounts | None
-    confirms: bool
-    failures: tuple[Failure, ...]
-    interrupted_by: int | None
-    """Exit code of the signal that ended the run early."""
-    busiest_agent_share: float | None
-    busiest_host_share: float | None
-    spark_cores: float | None
-    """What Spark and the driver used in the measured phase, in cores."""
-    clock_bound_ns: int
-    environment: dict[str, Any]
+    measured: tuple[float | None, float | None]
+    """The ends of the measured phase in seconds since the epoch; None when the load never
+    started."""
+    messages: MessageFacts
+    generator: GeneratorFacts = field(default_factory=GeneratorFacts)
+    end: RunEnd = field(default_factory=RunEnd)
     brokers: Sequence[Mapping[str, Any]] = ()
     """All of them with their roles, where there are several."""
-    agents: list[dict[str, Any]] = field(default_factory=list)
-    counted: Counted | None = None
-    """Messages of a measured phase that had an open end."""
-    samples: tuple[AgentSamples, ...] | None = None
-    """Of the throughput at the consumers; None where none were to be taken."""
-    notes: tuple[Check, ...] = ()
-    """What else the reader should know."""
     broker_resources: Mapping[str, Any] = field(default_factory=dict)
     """The broker's own use of its machine and whether it held producers back."""
-    trace: TraceFacts | None = None
-    """All messages joined by their IDs, where every one was traced."""
-    stopped_by: MissedWhileRunning | None = None
-    """The objective whose miss ended the run early, if one did."""
-    is_partial: bool = False
-    """The run goes on, or nobody knows how it ended."""
-    silences: tuple[Mapping[str, Any], ...] = ()
-    """Consumers that got nothing for too long while their producers were confirmed: `consumers`,
-    `after_seconds` of the measured phase, `seconds`."""
+    notes: tuple[Check, ...] = ()
+    """What else the reader should know."""
+
+    @property
+    def measured_from(self) -> float | None:
+        return self.measured[0]
+
+    @property
+    def measured_until(self) -> float | None:
+        return self.measured[1]
 
     @property
     def measured_seconds(self) -> float:
@@ -232,11 +270,13 @@ class RunFacts:
     @property
     def ended_early(self) -> bool:
         """Whether fewer messages were due than planned, for a reason that is no failure."""
-        return self.interrupted_by is not None or self.stopped_by is not None or self.is_partial
+        end = self.end
+        return end.interrupted_by is not None or end.stopped_by is not None or end.is_partial
 
     @property
     def supplied_by_join(self) -> tuple[str, ...]:
         """Measures that the receiving agents could not take of every message, but the join can."""
-        if self.trace is None or not self.trace.joined.total("untimed"):
+        trace = self.messages.trace
+        if trace is None or not trace.joined.total("untimed"):
             return ()
-        return tuple(name for name in CENSORED_MEASURES if name in self.trace.joined.ticks)
+        return tuple(name for name in CENSORED_MEASURES if name in trace.joined.ticks)

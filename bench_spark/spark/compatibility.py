@@ -19,11 +19,15 @@ from pyspark.sql import SparkSession
 
 from bench_spark import jars
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.spark.masters import CONNECT, NO_CONNECT
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """With one of them set, pyspark makes sessions of Spark Connect only."""
+
+DEFAULT_EXECUTORS = 2
+"""How many Spark itself asks YARN and Kubernetes for."""
 
 _DELTA_JAR = re.compile(r"delta-spark_(?:(?P<spark>\d.\d+)_)?2.1\d-(?P<delta>\d+\.\d+)[^/]*\.jar$")
 _SPARK_OF_PLAIN_DELTA = {"3.2": "3.5", "3.3": "3.5", "4.0": "4.0"}
@@ -53,14 +57,11 @@ def refuse_connect(master: str | None = None) -> None:
     """Raise EnvironmentNotReady where a session would be one of Spark Connect."""
     connect: Any = sys.modules.get("pyspark.sql.connect.session")
     if (
-        (master or "").startswith("sc://")
+        (master or "").startswith(CONNECT)
         or not os.environ.keys().isdisjoint(CONNECT_VARIABLES)
         or (connect is not None and connect.SparkSession.getActiveSession() is not None)
     ):
-        raise EnvironmentNotReady(
-            "Spark Connect cannot carry a run, which places and watches its agents through the JVM "
-            "of the driver: use spark-submit, or a cluster with dedicated access"
-        )
+        raise EnvironmentNotReady(NO_CONNECT)
 
 
 def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
@@ -88,6 +89,28 @@ def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
             f"{session} is Spark {spark.version} with the Delta Lake of Spark {made_for} "
             f"({jar.rpartition('/')[2]}): give it {fitting.coordinate} instead"
         )
+
+
+def fixed_executors(settings: Mapping[str, str], slots: int) -> dict[str, str]:
+    """The settings with which a new session asks for its executors once, and keeps them.
+
+    Spark starts no barrier stage while dynamic allocation is on, which platforms like to preset.
+    Where nobody has said how many executors a run gets, it asks YARN or Kubernetes for those that
+    `slots` need (0: unknown), a standalone cluster gives all it has. `settings`: Spark's own.
+    """
+    dynamic = "spark.dynamicAllocation."
+    fixed = {f"{dynamic}enabled": "false"}
+    is_asked_for = settings.get("spark.master", "").startswith(("yarn", "k8s"))
+    if not is_asked_for or "spark.executor.instances" in settings:
+        return fixed
+    cores = int(settings.get("spark.executor.cores", "1"))
+    tasks = max(1, cores // int(settings.get("spark.task.cpus", "1")))
+    bounds = [settings.get(f"{dynamic}{key}", "0") for key in ("initialExecutors", "minExecutors")]
+    wanted = max(DEFAULT_EXECUTORS, -(-slots // tasks), *map(int, bounds))
+    most = settings.get(f"{dynamic}maxExecutors", "infinity")
+    if most.isdecimal() and settings.get(f"{dynamic}enabled", "").lower() == "true":
+        wanted = min(wanted, int(most))
+    return fixed | {"spark.executor.instances": str(wanted)}
 
 
 def refuse_dynamic_allocation(session: str, settings: Mapping[str, str]) -> None:

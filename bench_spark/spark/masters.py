@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bench_spark.config.problems import plural, shown_value
-from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady, StoreNotReady, TooFewSlots
 from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
 
@@ -16,6 +16,12 @@ _LOCAL = re.compile(r"local(?:\[\s*(?P<slots>\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]")
 _ELSEWHERE = re.compile(r"(spark|k8s)://\S+|yarn")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+CONNECT = "sc://"
+NO_CONNECT = (
+    "Spark Connect cannot carry a run, which places and watches its agents through the JVM of the "
+    "driver: use spark-submit, or a cluster with dedicated access"
+)
 
 
 def is_local(master: str) -> bool:
@@ -50,6 +56,8 @@ def slots_of(master: str | None) -> int | None:
         return int(found[1]) * int(found[2])
     if _ELSEWHERE.fullmatch(master):
         return None
+    if master.startswith(CONNECT):
+        raise EnvironmentNotReady(NO_CONNECT)
     raise ConfigurationError(
         f"--master: {shown_value(master)} is no Spark master; allowed: local[N], "
         "spark://HOST:PORT, yarn, k8s://URL"

@@ -39,7 +39,13 @@ from bench_spark.driver.control import RunControl
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import measured_seconds
 from bench_spark.results.checks import Check
-from bench_spark.results.facts import MissedWhileRunning, RunFacts
+from bench_spark.results.facts import (
+    GeneratorFacts,
+    MessageFacts,
+    MissedWhileRunning,
+    RunEnd,
+    RunFacts,
+)
 from bench_spark.runs import RunConfig
 from bench_spark.store.delta import Store
 
@@ -178,37 +184,37 @@ class RunObserver:
         notes: tuple[Check, ...],
     ) -> RunFacts:
         measured = measured_span(self._plan, control)
-        measured_from, measured_until = measured
         return RunFacts(
             plan=self._plan,
             broker=self._config.ends.shown,
             brokers=self._config.ends.all_shown,
-            measured_from=measured_from,
-            measured_until=measured_until,
-            accounts=accounts_of(self._plan, control),
-            confirms=uses_confirms(control),
-            failures=tuple(control.failures),
-            interrupted_by=interrupted_by,
-            stopped_by=stopped_by,
-            busiest_agent_share=self._health.busiest_share,
-            busiest_host_share=self._health.busiest_host_share,
-            spark_cores=self._overhead.cores,
-            clock_bound_ns=self._health.clock_bound_ns,
-            environment=self._environment(control),
-            counted=counted_while_measured(self._plan, control),
-            samples=samples_of(self._plan, control),
+            measured=measured,
+            messages=MessageFacts(
+                accounts=accounts_of(self._plan, control),
+                confirms=uses_confirms(control),
+                counted=counted_while_measured(self._plan, control),
+                samples=samples_of(self._plan, control),
+                silences=silences_of(control, measured[0]),
+            ),
+            generator=GeneratorFacts(
+                busiest_agent_share=self._health.busiest_share,
+                busiest_host_share=self._health.busiest_host_share,
+                spark_cores=self._overhead.cores,
+                clock_bound_ns=self._health.clock_bound_ns,
+                agents=[
+                    agent_entry(control, agent, self._health, measured)
+                    for agent in range(len(control.agents))
+                ],
+                environment=self._environment(control),
+            ),
+            end=RunEnd(tuple(control.failures), interrupted_by, stopped_by),
+            broker_resources=self._monitor.document(),
             notes=(
                 *notes,
                 *(Check("resources", "warn", it) for it in self._monitor.problems()),
-                *(_told_step(step, measured_from) for step in self._wall_clock.steps),
+                *(_told_step(step, measured[0]) for step in self._wall_clock.steps),
                 *_told_settling(control, measured_seconds(self._plan.scenario)),
             ),
-            broker_resources=self._monitor.document(),
-            agents=[
-                agent_entry(control, agent, self._health, measured)
-                for agent in range(len(control.agents))
-            ],
-            silences=silences_of(control, measured_from),
         )
 
     def _environment(self, control: RunControl) -> dict[str, Any]:

@@ -590,10 +590,11 @@ class Run:
         elif self._messages.is_joined and control.start_at_ns is not None:
             self._display.step("joining messages")
             trace, remarks = self._messages.join(self._spark, self._timeline(control))
-            facts = replace(facts, trace=trace, notes=(*facts.notes, *remarks))
+            messages = replace(facts.messages, trace=trace)
+            facts = replace(facts, messages=messages, notes=(*facts.notes, *remarks))
         summary = summarise(self._ticks(committer), facts)
         store, run_id = self._store, self._plan.run_id
-        unstored.keep("its samples", lambda: commit_samples(store, run_id, facts.samples))
+        unstored.keep("its samples", lambda: commit_samples(store, run_id, facts.messages.samples))
         rows = summary_rows(self._plan, summary)
         unstored.keep("its rows of `summary`", lambda: store.append("summary", rows))
         # A store that has no room for it keeps its small files.

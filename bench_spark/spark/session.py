@@ -41,6 +41,7 @@ from bench_spark.java import is_submitted, require_java
 from bench_spark.spark.compatibility import (
     DELTA_EXTENSION,
     delta_coordinate,
+    fixed_executors,
     refuse_connect,
     require_compatible,
 )
@@ -138,7 +139,6 @@ _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     # An agent must run once, and as many of them as the plan says: no copies, no changing crowd.
     "spark.speculation": "false",
-    "spark.dynamicAllocation.enabled": "false",
     # Too few slots for the barrier stage: say so in seconds (the default is ten minutes).
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
@@ -208,12 +208,16 @@ def session_beside() -> Iterator[SparkSession]:
 
 
 def build_session(
-    master: str | None, app_name: str, extra_conf: Mapping[str, str] | None = None
+    master: str | None,
+    app_name: str,
+    extra_conf: Mapping[str, str] | None = None,
+    slots: int = 0,
 ) -> SparkSession:
     """The session of this process, made if there is none.
 
     `master` counts only where spark-submit has not chosen one; None then means this machine.
     `extra_conf` wins over everything written here, but not over what spark-submit was given.
+    `slots`: how many are needed, where that is known.
     """
     refuse_connect(master)
     conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
@@ -226,6 +230,8 @@ def build_session(
             conf.set(key, f"{delta},{value}")
         else:
             conf.set(key, value)
+    for key, value in fixed_executors(dict(conf.getAll()), slots).items():
+        conf.set(key, value)
     logging.getLogger(_PRINTS_ERRORS).disabled = True
     if not is_submitted():
         launch_jvm(conf)

@@ -46,8 +46,9 @@ def given_to_spark(setting: str) -> Callable[[list[str] | None], list[str] | Non
 
 
 @contextmanager
-def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
-    """A SparkSession (whose type only the spark room may name).
+def spark_session(master: str | None, display: Steps, slots: int = 0) -> Iterator[Any]:
+    """A SparkSession (whose type only the spark room may name), with so many slots where it can
+    ask for them.
 
     Where this process has one already, another one beside it, on the same application; theirs is
     left as it is to whoever made it.
@@ -60,19 +61,19 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
         return
     display.step(f"starting Spark on {master}" if master else "starting Spark")
     _hush_py4j()
-    with _started(master, display) as spark:
+    with _started(master, display, slots) as spark:
         yield spark
 
 
 @contextmanager
-def _started(master: str | None, display: Steps) -> Iterator[Any]:
+def _started(master: str | None, display: Steps, slots: int) -> Iterator[Any]:
     from bench_spark.spark.session import log_of_failure, log_path
 
     before = _children()
     # PySpark puts a handler of its own in place of this one, and would leave it there.
     with handled(signal.default_int_handler, signal.SIGINT):
         try:
-            spark = _build(master)
+            spark = _build(master, slots)
         except BaseException:
             # PySpark forgets a JVM whose start was interrupted, and that one would wait for its
             # driver for ever.
@@ -102,11 +103,11 @@ def _stop(spark: Any) -> None:
         spark.stop()
 
 
-def _build(master: str | None) -> Any:
+def _build(master: str | None, slots: int) -> Any:
     from bench_spark.spark.session import build_session, log_hint
 
     try:
-        return build_session(master, "bench-spark", _settings)
+        return build_session(master, "bench-spark", _settings, slots)
     except BenchError:
         raise
     except Exception as error:  # Java's and py4j's errors have no common type.

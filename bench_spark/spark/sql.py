@@ -33,8 +33,11 @@ def arrow_table(frame: DataFrame) -> pa.Table:
 
 
 def spark_uri(uri: str) -> str:
-    """The same place in Hadoop's words: what deltalake calls s3:// is s3a:// there."""
-    return f"s3a://{uri[len('s3://') :]}" if uri.startswith("s3://") else uri
+    """The same place in Hadoop's words: what deltalake calls s3:// is s3a:// there, and a mere path
+    would be one of HDFS where that is a cluster's default."""
+    if uri.startswith("s3://"):
+        return f"s3a://{uri[len('s3://') :]}"
+    return f"file://{uri}" if uri.startswith("/") else uri
 
 
 def require_readable(spark: SparkSession, store: Store) -> None:
@@ -45,17 +48,11 @@ def require_readable(spark: SparkSession, store: Store) -> None:
     try:
         log.getFileSystem(context._jsc.hadoopConfiguration()).exists(log)
     except Py4JJavaError as error:
-        raise unreadable(spark, store, error) from error
-
-
-def unreadable(spark: SparkSession, store: Store, error: Py4JJavaError) -> StoreNotReady:
-    """What Hadoop's file system has said, with the remedy where it is a missing jar."""
-    jvm: Any = spark.sparkContext._jvm
-    why = one_line(cause_of(error))
-    if "S3AFileSystem" in why:
-        hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
-        why = f"it has no jars for S3; add --packages org.apache.hadoop:hadoop-aws:{hadoop}"
-    return StoreNotReady(f"{store!r} can be opened, but Spark cannot read it: {why}")
+        why = one_line(cause_of(error))
+        if "S3AFileSystem" in why:
+            hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+            why = f"it has no jars for S3; add --packages org.apache.hadoop:hadoop-aws:{hadoop}"
+        raise StoreNotReady(f"{store!r} can be opened, but Spark cannot read it: {why}") from error
 
 
 def read_table(spark: SparkSession, store: Store, name: str) -> DataFrame:

@@ -24,14 +24,12 @@ from bench_spark.agent.timeline import MEASURE, PHASES
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.errors import StoreError
 from bench_spark.store.arrow import MESSAGES
-from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS
+from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS, Mask
 
 ROWS_AT_ONCE = 256 * 1024
 _WORDS = ("run_id", "kind", "phase")
 KINDS = {event.name.lower(): int(event) for event in MessageEvent}
 _COLUMNS = [*(name for name in ROWS.names if name not in ("kind", "is_measured")), *_WORDS]
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

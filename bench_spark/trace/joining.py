@@ -73,7 +73,7 @@ measured."""
 BLOCK_MESSAGES = 65_536
 """Consecutive messages of a producer that are joined in one place."""
 
-_SEQUENCE_BITS = 40
+SEQUENCE_BITS = 40
 _NO_PRODUCER = -1
 
 I64 = npt.NDArray[np.int64]
@@ -145,7 +145,7 @@ class _Columns:
 def _joined(columns: _Columns, rule: JoinRule) -> pa.RecordBatch:
     kind, is_measured, at_ns = columns["kind"], columns["is_measured"], columns["at_ns"]
     has_id = columns.known("producer")
-    key = columns["producer"].astype(np.int64) << _SEQUENCE_BITS | columns["sequence"]
+    key = columns["producer"].astype(np.int64) << SEQUENCE_BITS | columns["sequence"]
     sent_ns, intended_ns = columns["sent_ns"], columns["intended_ns"]
     content, has_hash = columns["content_hash"], columns.known("content_hash")
 

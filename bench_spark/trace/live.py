@@ -24,7 +24,7 @@ from pyarrow import fs
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import CONSUMER, MEASURE, WARMUP
 from bench_spark.core.hdr import Histogram, shape_for
-from bench_spark.trace.joining import JoinRule
+from bench_spark.trace.joining import I64, SEQUENCE_BITS, JoinRule, Mask
 
 PAGE_BITS = 12
 _PAGE = 1 << PAGE_BITS
@@ -37,19 +37,7 @@ REMEMBERED_FILES = 120
 DRIVER = -1
 """Whose event rows these are: no agent's."""
 
-_COLUMNS = [
-    "kind",
-    "producer",
-    "sequence",
-    "subscription",
-    "intended_ns",
-    "sent_ns",
-    "at_ns",
-]
-_SEQUENCE_BITS = 40
-
-I64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+_COLUMNS = ["kind", "producer", "sequence", "subscription", "intended_ns", "sent_ns", "at_ns"]
 
 
 @dataclass
@@ -226,7 +214,7 @@ def _column(rows: pa.Table, name: str) -> I64:
 
 
 def _keys(rows: pa.Table) -> I64:
-    return _column(rows, "producer") << _SEQUENCE_BITS | _column(rows, "sequence")
+    return _column(rows, "producer") << SEQUENCE_BITS | _column(rows, "sequence")
 
 
 def _by_page(keys: I64) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench_spark.agent.timeline import Timeline as Phases
+from bench_spark.agent.timeline import CONSUMER, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import has_open_end
 from bench_spark.process import watched
-from bench_spark.report import descriptions
+from bench_spark.report import blocks, descriptions
 from bench_spark.report.charts import Line, SeriesColours
 from bench_spark.report.formatting import (
     UNKNOWN,
@@ -31,32 +31,21 @@ from bench_spark.report.formatting import (
     seconds,
     words,
 )
-from bench_spark.report.live import Progress, Window, progress_of
-from bench_spark.report.page import (
-    POLICY,
-    Block,
-    Heading,
-    Paragraph,
-    ProgressBar,
-    Table,
-    Tiles,
-    fragment,
-    live_page,
-    status_mark,
-)
+from bench_spark.report.live import Progress, RollingWindow, progress_of
+from bench_spark.report.page import POLICY, fragment, live_page
 from bench_spark.report.run import audit, caption_of, headline
 from bench_spark.report.serving import Answer, Question, Served
 from bench_spark.report.timeline import (
     MEASURES_OVER_TIME,
     Axes,
     TimeChart,
-    Timeline,
+    TimeSeries,
     axes_of,
     drawn_row,
     live_spec,
     time_charts,
 )
-from bench_spark.watch.followed_run import CONSUMER, KEPT_SECONDS, FollowedRun, RunState
+from bench_spark.watch.followed_run import KEPT_SECONDS, FollowedRun, RunState
 
 LIVE_POLICY = f"{POLICY}; connect-src 'self'"
 """Unlike a report, the page fetches updates, from its own server only."""
@@ -69,8 +58,10 @@ HEAD, PROGRESS, RESULT, TILES, AGENTS = "head", "progress", "result", "tiles", "
 def head(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     """Of the run's row in `runs`, and its scenario."""
     started = f"run {run['run_id']}; started {run['started_at']:%Y-%m-%d %H:%M:%S} UTC"
-    status = status_mark(run["status"])
-    return fragment([Heading(title_of(run), status, [started], descriptions.scenario_of(scenario))])
+    status = blocks.status_mark(run["status"])
+    return fragment(
+        [blocks.Heading(title_of(run), status, [started], descriptions.scenario_of(scenario))]
+    )
 
 
 def title_of(run: Mapping[str, Any]) -> str:
@@ -81,10 +72,10 @@ def progress_bar(progress: Progress) -> str:
     total = progress.total_seconds
     of_all = "" if total is None else f" of {seconds(total)}"
     text = f"{progress.phase}, {progress.elapsed_seconds:.0f} s{of_all}"
-    return fragment([ProgressBar(text, None if total is None else progress.share)])
+    return fragment([blocks.ProgressBar(text, None if total is None else progress.share)])
 
 
-def tiles_now(window: Window, totals: Mapping[str, int]) -> str:
+def tiles_now(window: RollingWindow, totals: Mapping[str, int]) -> str:
     numbers = [
         ("received, msg/s", rate(window.received_per_second)),
         ("sent, msg/s", rate(window.sent_per_second)),
@@ -99,7 +90,7 @@ def tiles_now(window: Window, totals: Mapping[str, int]) -> str:
         ("received in all", count(totals["received_once"])),
         ("sent in all", count(totals["sent"])),
     ]
-    return fragment([Tiles(numbers)])
+    return fragment([blocks.Tiles(numbers)])
 
 
 _AGENT_HEADINGS = (
@@ -123,22 +114,22 @@ def agent_table(agents: Mapping[int, Any]) -> str:
         for number, agent in shown
     ]
     left_out = len(agents) - len(shown)
-    blocks: list[Block] = [
-        Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
+    parts: list[blocks.Block] = [
+        blocks.Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
     ]
     if left_out:
-        blocks.append(Paragraph(f"And {count(left_out)} more.", "faint"))
-    return fragment(blocks)
+        parts.append(blocks.Paragraph(f"And {count(left_out)} more.", "faint"))
+    return fragment(parts)
 
 
 def result(run: Mapping[str, Any], document: Document | None, show_again: str) -> str:
     """Of a run that is over: whether to trust it, and what it came to."""
-    blocks: list[Block] = [Heading(f"The run is over: {run['status']}", level=2)]
+    parts: list[blocks.Block] = [blocks.Heading(f"The run is over: {run['status']}", level=2)]
     if document is None:
-        blocks += [Paragraph(one_line(reason), "failed") for reason in run["reasons"] or ()]
+        parts += [blocks.Paragraph(one_line(reason), "failed") for reason in run["reasons"] or ()]
     else:
-        blocks += [audit(document), *([headline(document)] if document.get("counts") else [])]
-    return fragment([*blocks, Paragraph("The whole run: ", code=show_again)])
+        parts += [audit(document), *([headline(document)] if document.get("counts") else [])]
+    return fragment([*parts, blocks.Paragraph("The whole run: ", code=show_again)])
 
 
 NO_AXES = Axes((), {})
@@ -231,11 +222,11 @@ def _layout_of(charts: Iterable[TimeChart]) -> str:
 _SPREAD = ("slowest", "median", "fastest")
 
 
-def timeline_so_far(state: RunState) -> Timeline | None:
+def timeline_so_far(state: RunState) -> TimeSeries | None:
     """None before the load starts."""
     if state.timeline is None:
         return None
-    return Timeline(
+    return TimeSeries(
         throughput=list(state.throughput.values()),
         durations={measure: list(rows.values()) for measure, rows in state.durations.items()},
         broker={source: list(rows.values()) for source, rows in state.broker.items()},
@@ -251,7 +242,7 @@ def timeline_so_far(state: RunState) -> Timeline | None:
     )
 
 
-def _measured_until(state: RunState, phases: Phases) -> float:
+def _measured_until(state: RunState, phases: Timeline) -> float:
     """From the run's row at the end; before, as planned."""
     if state.run is not None and state.run["measured_until"] is not None:
         return state.second_of(state.run["measured_until"])
@@ -261,13 +252,13 @@ def _measured_until(state: RunState, phases: Phases) -> float:
     return (ends_ns - state.origin_ns) / NANOSECONDS
 
 
-def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
+def charts_so_far(state: RunState, timeline: TimeSeries) -> Iterator[TimeChart]:
     yield from time_charts(timeline)
     if len(state.agents.by_number) > 1:
         yield _agents_apart(state, timeline)
 
 
-def span_of(timeline: Timeline) -> tuple[float, float]:
+def span_of(timeline: TimeSeries) -> tuple[float, float]:
     """The time axis: the whole run if it is short, the last minutes of a long one."""
     first, last = timeline.span
     if last - first <= KEPT_SECONDS:
@@ -276,7 +267,7 @@ def span_of(timeline: Timeline) -> tuple[float, float]:
     return max(first, newest - KEPT_SECONDS), newest
 
 
-def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
+def _agents_apart(state: RunState, timeline: TimeSeries) -> TimeChart:
     """How far agents differ; hundreds of lines would be unreadable."""
     assert state.timeline is not None
     rows = []

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.timeline import CONSUMER, PRODUCER, Timeline
 from bench_spark.config.models import stored_scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
@@ -41,8 +41,6 @@ from bench_spark.results.document import timeline_at
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import PERCENTILES
-
-CONSUMER, PRODUCER = "consumer", "producer"
 
 OPEN_TICKS = 10
 """Rows of a tick may come late; ticks older than this count as complete."""
@@ -92,7 +90,7 @@ class AgentTotals:
 
 
 @dataclass
-class Second:
+class AgentsInTick:
     """One tick over all agents."""
 
     started_at: datetime
@@ -122,7 +120,7 @@ class Agents:
     counted_role: str = CONSUMER
     """Whose messages the agents are compared by."""
     by_number: dict[int, AgentTotals] = field(default_factory=dict)
-    by_tick: dict[int, Second] = field(default_factory=dict)
+    by_tick: dict[int, AgentsInTick] = field(default_factory=dict)
 
     @property
     def totals(self) -> dict[str, int]:
@@ -146,7 +144,7 @@ class Agents:
 
     def _add_to_second(self, row: Mapping[str, Any]) -> None:
         length = row["tick_seconds"] or 1.0
-        second = self.by_tick.setdefault(row["tick"], Second(row["tick_start"], length))
+        second = self.by_tick.setdefault(row["tick"], AgentsInTick(row["tick_start"], length))
         if row["host_busy_share"] is not None:
             second.busiest_share = max(second.busiest_share or 0.0, row["host_busy_share"])
         if row["role"] == self.counted_role and second.spread is None:

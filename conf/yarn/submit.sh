@@ -24,16 +24,18 @@ else
     FILES=conf/log4j2.properties${FILES:+,$FILES}
     options+=(
         --conf spark.yarn.appMasterEnv.PYSPARK_PYTHON=./environment/bin/python
+        # deltalake writes as this user, like Spark; a ticket of Kerberos names its own.
+        --conf spark.yarn.appMasterEnv.HADOOP_USER_NAME="${HADOOP_USER_NAME:-$(id -un)}"
         --conf spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=log4j2.properties
     )
 fi
 exec "${SPARK_HOME:?"the directory of Spark 4.2.0"}/bin/spark-submit" \
     --master yarn --deploy-mode "$mode" \
-    --properties-file spark-defaults.conf \
+    --properties-file "${SETTINGS:-spark-defaults.conf}" \
     --archives "$archive#environment" \
     --conf spark.pyspark.python=./environment/bin/python \
     ${FILES:+--files "$FILES"} \
-    --num-executors "${EXECUTORS:-4}" --executor-cores "${EXECUTOR_CORES:-2}" \
+    ${EXECUTORS:+--num-executors "$EXECUTORS"} --executor-cores "${EXECUTOR_CORES:-2}" \
     --executor-memory "${EXECUTOR_MEMORY:-1g}" \
     --conf spark.executor.memoryOverhead="${EXECUTOR_OVERHEAD:-1g}" \
     "${options[@]}" \

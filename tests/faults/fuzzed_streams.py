@@ -41,7 +41,7 @@ from bench_spark.transports.amqp.frames import Parser as AmqpParser
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
-from bench_spark.transports.mqtt.consumers import MessageReader, Routes
+from bench_spark.transports.mqtt.consumers import PublishReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.connection import Unreadable
@@ -144,7 +144,7 @@ def mqtt_stream(chance: random.Random, version: str) -> bytes:
 
 
 def open_mqtt(version: str) -> Parser:
-    reader = MessageReader(version, 0, Routes(["bench/run/0"]), Arrivals(HEAD_ONLY))
+    reader = PublishReader(version, 0, Routes(["bench/run/0"]), Arrivals(HEAD_ONLY))
     reader.on_packet = lambda kind, body: None
     return reader
 

@@ -40,7 +40,7 @@ from bench_spark.transports.leftovers import (
     sparing_kept,
     with_their_runs,
 )
-from bench_spark.transports.mqtt.transport import Control, MqttTransport
+from bench_spark.transports.mqtt.transport import MqttControl, MqttTransport
 from bench_spark.transports.registry import make_transport
 
 Clean = Callable[..., dict[str, str]]
@@ -229,10 +229,10 @@ def test_what_mqtt_retains_and_remembers_for_a_dead_run_is_deleted(
 def leave_behind(transport: MqttTransport, topic: str) -> None:
     from bench_spark.transports.mqtt.producers import PublishPackets
 
-    with Control(transport._access, transport._login("test", 0)) as control:
+    with MqttControl(transport._access, transport._login("test", 0)) as control:
         packets = PublishPackets("3.1.1", topic, qos=0, retain=True)
         control.publish(packets.message(b"left behind"), "leaving a message")
-    with Control(transport._access, transport._consumer_login(0)) as control:
+    with MqttControl(transport._access, transport._consumer_login(0)) as control:
         control.subscribe(topic, qos=1)
 
 

@@ -9,6 +9,7 @@ from bench_spark.errors import EnvironmentNotReady
 from bench_spark.spark import compatibility
 from bench_spark.spark.compatibility import (
     delta_coordinate,
+    fixed_executors,
     refuse_connect,
     refuse_dynamic_allocation,
     spark_of_delta,
@@ -48,6 +49,33 @@ def test_connect_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
             patched.setenv(variable, "sc://host:15002")
             with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
                 refuse_connect()
+
+
+@pytest.mark.parametrize(
+    ("settings", "slots", "instances"),
+    [
+        ({"spark.master": "yarn"}, 3, "3"),
+        ({"spark.master": "yarn", "spark.executor.cores": "2"}, 5, "3"),
+        ({"spark.master": "yarn", "spark.executor.cores": "4", "spark.task.cpus": "2"}, 5, "3"),
+        ({"spark.master": "k8s://host"}, 0, "2"),
+        ({"spark.master": "yarn", "spark.dynamicAllocation.minExecutors": "7"}, 3, "7"),
+        ({"spark.master": "spark://host:7077"}, 9, None),
+        ({"spark.master": "yarn", "spark.executor.instances": "4"}, 9, None),
+    ],
+)
+def test_a_session_asks_for_the_executors_that_a_run_needs_and_keeps_them(
+    settings: dict[str, str], slots: int, instances: str | None
+) -> None:
+    fixed = fixed_executors(settings | {"spark.dynamicAllocation.enabled": "true"}, slots)
+    assert fixed["spark.dynamicAllocation.enabled"] == "false"
+    assert fixed.get("spark.executor.instances") == instances
+
+
+def test_a_session_asks_for_no_more_executors_than_the_platform_allows() -> None:
+    most = {"spark.master": "yarn", "spark.dynamicAllocation.maxExecutors": "4"}
+    on = most | {"spark.dynamicAllocation.enabled": "true"}
+    assert fixed_executors(on, 9)["spark.executor.instances"] == "4"
+    assert fixed_executors(most, 9)["spark.executor.instances"] == "9"
 
 
 def test_dynamic_allocation_is_refused_on_a_cluster_with_what_to_set() -> None:

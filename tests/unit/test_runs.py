@@ -13,7 +13,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.loader import check_run_id
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Load
-from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady, StoreNotReady
 from bench_spark.plan import make_plan
 from bench_spark.runs import choose_run_id, fit, load, plan_for, prepare
 from bench_spark.spark.masters import refuse_unshared_store, slots_of
@@ -45,6 +45,11 @@ def test_a_master_says_how_many_slots_it_has_or_that_it_cannot(
 def test_what_is_no_master_is_refused(master: str) -> None:
     with pytest.raises(ConfigurationError, match="no Spark master"):
         slots_of(master)
+
+
+def test_a_master_of_spark_connect_is_refused_as_surroundings_that_do_not_fit() -> None:
+    with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
+        slots_of("sc://host:15002")
 
 
 @pytest.mark.parametrize("store", ["bench-store", "./x", "../x"])

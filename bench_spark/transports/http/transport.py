@@ -163,7 +163,7 @@ def _response(status: int, words: str = "", fields: Mapping[str, str] | None = N
     return f"HTTP/1.1 {status} {phrase}\r\n{told}\r\n{body}".encode()
 
 
-class Peer(SocketConnection):
+class RequestConnection(SocketConnection):
     """A connection on which requests come."""
 
     def __init__(
@@ -269,7 +269,7 @@ class HttpTransport(AddressedTransport):
         reception = Reception(
             lanes, lambda index: own.numbered(index).path, self._http.status, arrivals
         )
-        make_peer = functools.partial(Peer, reception)
+        make_peer = functools.partial(RequestConnection, reception)
         return self._listening_consumers(
             len(lanes), arrivals, now_ns, make_peer, reception.lanes_of
         )

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, ShareConsumer, TopicPartition
@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import leading_envelopes
 from bench_spark.errors import ConfigurationError
+from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import I64, RECEIVED_DTYPE, Part
 from bench_spark.transports.kafka.librdkafka import (
     CONSUMER,
@@ -48,15 +49,13 @@ from bench_spark.transports.kafka.settings import Properties
 
 POLL_SECONDS = 0.1
 _POLL_MS = round(POLL_SECONDS * 1000)
-_FIRST_PLACES = 64
 
 JOINING_SECONDS = 3.0
 """A heartbeat or two of the broker's: by then a member of a share group has joined, if all goes
 well."""
 
 
-@dataclass(frozen=True)
-class CommittedPlace:
+class CommittedPlace(NamedTuple):
     """What the broker said to the commit of one topic partition."""
 
     position: Position
@@ -64,85 +63,109 @@ class CommittedPlace:
     error: KafkaError | None
 
 
-OnPartitions = Callable[[list[TopicPartition]], None]
+class GroupEvents(Protocol):
+    """What a client tells its member. All but `on_error` is called inside `fetch` and `close`."""
+
+    def on_error(self, error: KafkaError) -> None: ...
+
+    def on_commit(self, places: Sequence[CommittedPlace]) -> None: ...
+
+    def on_assign(self, partitions: list[TopicPartition]) -> None: ...
+
+    def on_revoke(self, partitions: list[TopicPartition]) -> None: ...
+
+    def on_lost(self, partitions: list[TopicPartition]) -> None: ...
 
 
-@dataclass(frozen=True)
-class GroupCallbacks:
-    """What a client calls. All but `on_error` are called inside `fetch` and `close`."""
+class GroupClient:
+    """The client of a member of a group. Failures are KafkaExceptions.
 
-    on_error: Callable[[KafkaError], None]
-    on_commit: Callable[[Sequence[CommittedPlace]], None]
-    on_assign: OnPartitions
-    on_revoke: OnPartitions
-    on_lost: OnPartitions
+    What only members of consumer groups have does nothing here: share groups give their members no
+    topic partitions of their own, and fetching more acknowledges what was fetched before.
+    """
 
-
-@dataclass(frozen=True)
-class Membership:
-    """What a client is made of."""
-
-    lane: int
-    properties: Properties
-    route_of_topic: Mapping[str, int]
-    want: frozenset[Part]
-    now_ns: NowNs
-    callbacks: GroupCallbacks
-
-
-class GroupClient(Protocol):
-    """Only ever called by one thread, once it has joined. Failures are KafkaExceptions."""
-
-    batch_messages: int
+    batch_messages: ClassVar[int]
     """How many `fetch` brings at most."""
 
-    def list_topics(self, *, timeout: float) -> object: ...
+    def __init__(
+        self, number: int, own: MemberTerms, terms: ConsumerTerms, events: GroupEvents
+    ) -> None:
+        self._number = number
+        self._want = terms.want
+        self._now_ns = terms.now_ns
+        self._events = events
+        self._route_of_topic = {str(d.name): route for route, d in enumerate(own.lane.destinations)}
 
-    def join(self, topics: list[str]) -> None:
-        """Subscribe; the group's decisions come by callback."""
+    def list_topics(self, *, timeout: float) -> None:
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """Subscribe; the group's decisions come by callback. From now on one thread calls this."""
+        raise NotImplementedError
 
     def fetch(self) -> Fetched | None:
         """What has come, waiting for the first message for up to `POLL_SECONDS`. A half-full batch
         never waits for more."""
+        raise NotImplementedError
 
-    def memberid(self) -> str | None: ...
+    def close(self) -> None:
+        """Leave the group; what it revokes comes by callback."""
+        raise NotImplementedError
 
-    def assign(self, partitions: list[TopicPartition]) -> None: ...
+    def memberid(self) -> str | None:
+        return None
 
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        pass
 
-    def assignment(self) -> list[TopicPartition]: ...
+    pause = resume = assign
 
-    def pause(self, partitions: list[TopicPartition]) -> None: ...
-
-    def resume(self, partitions: list[TopicPartition]) -> None: ...
+    def assignment(self) -> list[TopicPartition]:
+        return []
 
     def committed_offsets(
         self, partitions: list[TopicPartition], timeout_seconds: float
     ) -> list[int]:
         """Negative where the group has committed nothing."""
+        return [-1] * len(partitions)
 
     def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
         """`on_commit` says how it went: before this returns, or later."""
 
-    def close(self) -> None:
-        """Leave the group; what it revokes comes by callback."""
+
+@dataclass(frozen=True)
+class ConsumerTerms:
+    """What all members are told."""
+
+    client_class: type[GroupClient]
+    want: frozenset[Part]
+    address: str
+    now_ns: NowNs
+    reconnect_seconds: float
+    holds_back: bool = False
+    gathers: bool = False
 
 
-ClientMaker = Callable[[Membership], GroupClient]
+@dataclass(frozen=True)
+class MemberTerms:
+    """What one of them is made from besides."""
+
+    lane: Lane
+    properties: Properties
+    may_idle: bool
+    """Whether the group may have nothing for it."""
 
 
 # -- consumer groups -----------------------------------------------------------------------------
 
 
-class ConsumerClient:
-    """See `GroupClient`."""
-
+class ConsumerClient(GroupClient):
     batch_messages = 4096
 
-    def __init__(self, membership: Membership) -> None:
-        self._callbacks = membership.callbacks
-        self._now_ns = membership.now_ns
+    def __init__(
+        self, number: int, own: MemberTerms, terms: ConsumerTerms, events: GroupEvents
+    ) -> None:
+        super().__init__(number, own, terms, events)
         self._raised: Exception | None = None
         self._addresses: I64 = np.zeros(self.batch_messages, np.int64)
         self._address: int = self._addresses.ctypes.data
@@ -151,13 +174,13 @@ class ConsumerClient:
         self._on_log = LOG_CALLBACK(self._log_callback)
         self._on_rebalance = PARTITIONS_CALLBACK(self._rebalance_callback)
         self._on_commit = PARTITIONS_CALLBACK(self._commit_callback)
-        self._native = NativeClient(CONSUMER, membership.properties, self._set_callbacks)
+        self._native = NativeClient(CONSUMER, own.properties, self._set_callbacks)
         self._library = self._native.library
         self._handle, self._queue = self._native.handle, self._native.queue
-        self._reader = MessageReader(
-            self._library, membership.lane, membership.want, membership.route_of_topic
-        )
-        self.list_topics = self._native.list_topics
+        self._reader = MessageReader(self._library, number, self._want, self._route_of_topic)
+
+    def list_topics(self, *, timeout: float) -> None:
+        self._native.list_topics(timeout=timeout)
 
     def _set_callbacks(self, library: Any, configuration: int) -> None:
         library.conf_set_error_cb(configuration, self._on_error)
@@ -175,7 +198,7 @@ class ConsumerClient:
 
     def _error_callback(self, _client: int, code: int, words: bytes, _opaque: int) -> None:
         error = kafka_error(code, text_of(words))
-        self._guarded(partial(self._callbacks.on_error, error))
+        self._guarded(partial(self._events.on_error, error))
 
     def _log_callback(self, _client: int, level: int, facility: bytes, line: bytes) -> None:
         self._guarded(partial(self._native.log, level, facility, line))
@@ -185,26 +208,31 @@ class ConsumerClient:
 
     def _rebalance(self, code: int, address: int) -> None:
         self._reader.places.clear()
-        partitions = [each.without_error for each in read_partition_list(address)]
+        partitions = _partitions_at(address)
         if code == KafkaError._ASSIGN_PARTITIONS:
-            self._callbacks.on_assign(partitions)
+            self._events.on_assign(partitions)
             return
         try:
             if self._library.assignment_lost(self._handle):
-                self._callbacks.on_lost(partitions)
+                self._events.on_lost(partitions)
             else:
-                self._callbacks.on_revoke(partitions)
+                self._events.on_revoke(partitions)
         finally:
-            if self._library.rebalance_protocol(self._handle) == b"COOPERATIVE":
+            if self._is_incremental:
                 self._check(self._library.incremental_unassign(self._handle, address))
             else:
                 self._library.assign(self._handle, None)
+
+    @property
+    def _is_incremental(self) -> bool:
+        """Whether the group moves topic partitions one by one."""
+        return bool(self._library.rebalance_protocol(self._handle) == b"COOPERATIVE")
 
     def _commit_callback(self, _client: int, code: int, partitions: int, _opaque: int) -> None:
         self._guarded(partial(self._commit_ended, code, partitions))
 
     def _commit_ended(self, code: int, address: int) -> None:
-        self._callbacks.on_commit(
+        self._events.on_commit(
             [
                 CommittedPlace(
                     (place.topic, place.partition),
@@ -244,8 +272,8 @@ class ConsumerClient:
         with partition_list(self._library, of) as address:
             _check_code(function(self._handle, address))
 
-    def join(self, topics: list[str]) -> None:
-        self._with_list(self._library.subscribe, [TopicPartition(name) for name in topics])
+    def join(self) -> None:
+        self._with_list(self._library.subscribe, list(map(TopicPartition, self._route_of_topic)))
 
     def memberid(self) -> str | None:
         address = self._library.memberid(self._handle)
@@ -256,17 +284,17 @@ class ConsumerClient:
         return name
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        self._with_list(self._library.assign, partitions)
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         with partition_list(self._library, partitions) as address:
-            self._check(self._library.incremental_assign(self._handle, address))
+            if self._is_incremental:
+                self._check(self._library.incremental_assign(self._handle, address))
+            else:
+                _check_code(self._library.assign(self._handle, address))
 
     def assignment(self) -> list[TopicPartition]:
         found = ctypes.c_void_p()
         _check_code(self._library.assignment(self._handle, ctypes.byref(found)))
         try:
-            return [each.without_error for each in read_partition_list(found.value)]
+            return _partitions_at(found.value)
         finally:
             self._library.topic_partition_list_destroy(found)
 
@@ -297,6 +325,13 @@ class ConsumerClient:
         self._native.destroy()
 
 
+def _partitions_at(address: int | None) -> list[TopicPartition]:
+    """Those of a list of librdkafka's."""
+    return [
+        TopicPartition(one.topic, one.partition, one.offset) for one in read_partition_list(address)
+    ]
+
+
 def _check_code(code: int) -> None:
     if code:
         raise KafkaException(kafka_error(code))
@@ -307,38 +342,36 @@ def _check_code(code: int) -> None:
 _OF_A_MEMBER = frozenset({"group.id", "share.acknowledgement.mode"})
 
 
-class ShareClient:
-    """See `GroupClient`."""
-
+class ShareClient(GroupClient):
     batch_messages = 1000
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
-        properties = membership.properties
+    def __init__(
+        self, number: int, own: MemberTerms, terms: ConsumerTerms, events: GroupEvents
+    ) -> None:
+        super().__init__(number, own, terms, events)
         self._ready_at: float | None = None
-        told = {"error_cb": membership.callbacks.on_error}
-        connection = {key: value for key, value in properties.items() if key not in _OF_A_MEMBER}
+        told = {"error_cb": events.on_error}
+        connection = {key: each for key, each in own.properties.items() if key not in _OF_A_MEMBER}
         try:
-            self._consumer: Any = ShareConsumer(properties | told, logger=QuietLog())
+            self._consumer: Any = ShareConsumer(own.properties | told, logger=QuietLog())
             # A share consumer cannot be asked whether anybody is there.
             self._admin: Any = AdminClient(connection, logger=QuietLog())
         except KafkaException as error:
             raise ConfigurationError(f"kafka.consumer: {error.args[0].str()}") from None
 
-    def list_topics(self, *, timeout: float) -> object:
-        found: object = self._admin.list_topics(timeout=timeout)
-        return found
+    def list_topics(self, *, timeout: float) -> None:
+        self._admin.list_topics(timeout=timeout)
 
-    def join(self, topics: list[str]) -> None:
-        self._consumer.subscribe(topics)
+    def join(self) -> None:
+        self._consumer.subscribe(list(self._route_of_topic))
         self._ready_at = time.monotonic() + JOINING_SECONDS
 
     def fetch(self) -> Fetched | None:
         messages = list(self._consumer.poll(POLL_SECONDS) or ())
-        now_ns = self._membership.now_ns()
+        now_ns = self._now_ns()
         if self._ready_at is not None and (messages or time.monotonic() >= self._ready_at):
             self._ready_at = None
-            self._membership.callbacks.on_assign([])
+            self._events.on_assign([])
         if not messages:
             return None
         good = [one for one in messages if not one.error()]
@@ -348,11 +381,11 @@ class ShareClient:
 
     def _fetched(self, messages: Sequence[Any], now_ns: int) -> Fetched:
         bodies = [one.value() or b"" for one in messages]
-        membership, want = self._membership, self._membership.want
+        want = self._want
         rows = np.zeros(len(messages), RECEIVED_DTYPE)
-        rows["received_ns"], rows["lane"] = now_ns, membership.lane
+        rows["received_ns"], rows["lane"] = now_ns, self._number
         rows["size"] = list(map(len, bodies))
-        rows["route"] = [membership.route_of_topic[str(one.topic())] for one in messages]
+        rows["route"] = [self._route_of_topic[str(one.topic())] for one in messages]
         rows["redelivered"] = [(one.delivery_count() or 1) > 1 for one in messages]
         if messages:
             rows["head"] = leading_envelopes(bodies)
@@ -367,25 +400,6 @@ class ShareClient:
             if Part.HEADERS in want
             else None,
         )
-
-    def memberid(self) -> str | None:
-        return None
-
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Members of share groups have no topic partitions of their own."""
-
-    incremental_assign = pause = resume = assign
-
-    def assignment(self) -> list[TopicPartition]:
-        return []
-
-    def committed_offsets(
-        self, partitions: list[TopicPartition], timeout_seconds: float
-    ) -> list[int]:
-        return [-1] * len(partitions)
-
-    def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
-        """Fetching more, or leaving, acknowledges what was fetched before."""
 
     def close(self) -> None:
         self._consumer.close()

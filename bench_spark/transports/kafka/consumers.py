@@ -39,16 +39,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import Consumers, Lane, OpeningPace
-from bench_spark.transports.batches import Part, Received, nothing_received
+from bench_spark.transports.base import Consumers, OpeningPace
+from bench_spark.transports.batches import Received, nothing_received
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,
@@ -58,14 +56,12 @@ from bench_spark.transports.kafka.client_pool import (
 )
 from bench_spark.transports.kafka.consumer_clients import (
     POLL_SECONDS,
-    ClientMaker,
     CommittedPlace,
-    GroupCallbacks,
-    Membership,
+    ConsumerTerms,
+    MemberTerms,
 )
 from bench_spark.transports.kafka.librdkafka import LOGGER, reason_of
 from bench_spark.transports.kafka.message_reader import Fetched, Position
-from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
@@ -130,29 +126,6 @@ def received_of(parts: Sequence[Fetched]) -> Received:
 # -- a member of the run's group -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ConsumerTerms:
-    """What all members are told."""
-
-    make_client: ClientMaker
-    want: frozenset[Part]
-    address: str
-    now_ns: NowNs
-    reconnect_seconds: float
-    holds_back: bool = False
-    gathers: bool = False
-
-
-@dataclass(frozen=True)
-class MemberTerms:
-    """What one of them is made from besides."""
-
-    lane: Lane
-    properties: Properties
-    may_idle: bool
-    """Whether the group may have nothing for it."""
-
-
 class GroupMember(ThreadedClient):
     """A client, and the only thread that uses it."""
 
@@ -172,13 +145,11 @@ class GroupMember(ThreadedClient):
             Health([number], terms.address, terms.now_ns, queue.wakeup, terms.reconnect_seconds)
         )
         self._number = number
-        self._route_of_topic = {str(d.name): route for route, d in enumerate(own.lane.destinations)}
         self._may_idle = own.may_idle
         self._may_fetch = may_fetch
         self._is_held_back = False
         self._gathers = terms.gathers
         self._queue = queue
-        self._is_incremental = moves_partitions_one_by_one(own.properties)
         self.is_ready = threading.Event()
         self._rows_fetched = 0
         self._rows_received = 0
@@ -186,22 +157,7 @@ class GroupMember(ThreadedClient):
         self._committed: dict[Position, int] = {}
         """By assigned topic partition, and only those: how far the group has committed."""
         self._next_commit = time.monotonic() + _COMMIT_SECONDS
-        self._client = terms.make_client(
-            Membership(
-                number,
-                own.properties,
-                self._route_of_topic,
-                terms.want,
-                terms.now_ns,
-                GroupCallbacks(
-                    on_error=self.health.on_error,
-                    on_commit=self._on_commit,
-                    on_assign=self._on_assign,
-                    on_revoke=self._on_revoke,
-                    on_lost=self._on_lost,
-                ),
-            )
-        )
+        self._client = terms.client_class(number, own, terms, self)
 
     # -- called by the agent ---------------------------------------------------------------------
 
@@ -224,7 +180,7 @@ class GroupMember(ThreadedClient):
 
     def _run(self) -> None:
         try:
-            self._client.join(list(self._route_of_topic))
+            self._client.join()
             joined = time.monotonic()
             while not self._is_ending.is_set():
                 if self._is_held_back and self._may_fetch.is_set():
@@ -267,25 +223,25 @@ class GroupMember(ThreadedClient):
         if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._client.memberid():
             self.is_ready.set()
 
-    # -- the group's decisions -------------------------------------------------------------------
+    # -- what the client tells -------------------------------------------------------------------
 
-    def _on_assign(self, partitions: list[TopicPartition]) -> None:
+    def on_error(self, error: KafkaError) -> None:
+        self.health.on_error(error)
+
+    def on_assign(self, partitions: list[TopicPartition]) -> None:
         if partitions:
             committed = self._client.committed_offsets(partitions, _QUESTION_SECONDS)
             for partition, offset in zip(partitions, committed, strict=True):
                 partition.offset = offset if offset >= 0 else OFFSET_BEGINNING
                 self._committed[partition.topic, partition.partition] = offset
-        if self._is_incremental:
-            self._client.incremental_assign(partitions)
-        else:
-            self._client.assign(partitions)
+        self._client.assign(partitions)
         if partitions and not self._may_fetch.is_set():
             self._is_held_back = True
             self._client.pause(partitions)
         if partitions or self._may_idle:
             self.is_ready.set()
 
-    def _on_revoke(self, partitions: list[TopicPartition]) -> None:
+    def on_revoke(self, partitions: list[TopicPartition]) -> None:
         deadline = time.monotonic() + _HAND_OVER_SECONDS
         while self._rows_received < self._rows_fetched and time.monotonic() < deadline:
             if self._is_ending.wait(_FULL_PAUSE_SECONDS):
@@ -293,7 +249,7 @@ class GroupMember(ThreadedClient):
         self._commit(wait=True)
         self._forget(partitions)
 
-    def _on_lost(self, partitions: list[TopicPartition]) -> None:
+    def on_lost(self, partitions: list[TopicPartition]) -> None:
         # Somebody else may own them already, so there is nothing to commit.
         self._forget(partitions)
 
@@ -322,11 +278,9 @@ class GroupMember(ThreadedClient):
         try:
             self._client.commit_places(places, wait=wait)
         except KafkaException as error:
-            self._on_commit(
-                [CommittedPlace(place, at, error.args[0]) for place, at in news.items()]
-            )
+            self.on_commit([CommittedPlace(place, at, error.args[0]) for place, at in news.items()])
 
-    def _on_commit(self, places: Sequence[CommittedPlace]) -> None:
+    def on_commit(self, places: Sequence[CommittedPlace]) -> None:
         """Believe only what the broker has agreed to: while a group rebalances it may refuse."""
         for place in places:
             if place.error is not None:
@@ -338,7 +292,7 @@ class GroupMember(ThreadedClient):
 
     def _leave_group(self) -> None:
         # Committing to a broker that is gone would block for the length of a session (45 s), and
-        # closing calls `_on_revoke`, which commits too.
+        # closing calls `on_revoke`, which commits too.
         if not self.health.is_lost:
             self.health.examine(self._client)
         if self.health.is_lost:

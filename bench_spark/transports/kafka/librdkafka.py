@@ -17,9 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 import llvmlite.binding as llvm
@@ -269,18 +268,13 @@ class _List(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """One topic partition of a list."""
 
     topic: str
     partition: int
     offset: int
     error: int
-
-    @property
-    def without_error(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition, self.offset)
 
 
 @contextmanager

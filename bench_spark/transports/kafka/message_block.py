@@ -196,7 +196,7 @@ class KeptHeads:
 # -- the block -----------------------------------------------------------------------------------
 
 
-class MessageBlock:
+class ProduceBlock:
     """Room for as many messages as are handed over by one call."""
 
     def __init__(self, keys: Keys, kept: KeptHeads) -> None:

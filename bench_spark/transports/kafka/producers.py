@@ -54,7 +54,7 @@ from bench_spark.transports.kafka.message_block import (
     KeptHeads,
     KeyRule,
     Keys,
-    MessageBlock,
+    ProduceBlock,
     with_common_headers,
 )
 from bench_spark.transports.kafka.message_reader import MOST_ADDRESSES, DeliveryReports
@@ -278,7 +278,7 @@ class KafkaProducers(ClientPool[ProducerClient], Producers):
         self._settled = 0
         self._kept = KeptHeads(has_reports=terms.confirms)
         self._reports = DeliveryReports(self._kept)
-        self._block = MessageBlock(Keys(terms.keys, lanes), self._kept)
+        self._block = ProduceBlock(Keys(terms.keys, lanes), self._kept)
         count = min(len(lanes), MOST_CLIENTS)
         self._clients = [
             self._made_client(range(first, len(lanes), count), terms, self._wakeup)

@@ -196,14 +196,6 @@ def starts_at_end(scenario: Scenario) -> bool:
     return value_text(asked) in ("latest", "largest", "end")
 
 
-def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
-    """Whether the group rebalances incrementally, which needs other calls in the callbacks."""
-    return (
-        consumer.get("group.protocol") == "consumer"
-        or consumer.get("partition.assignment.strategy") == "cooperative-sticky"
-    )
-
-
 def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
     has_login = credentials.username is not None
     if broker.tls is None and not has_login:

@@ -21,8 +21,13 @@ from bench_spark.transports.base import (
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
-from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
-from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
+from bench_spark.transports.kafka.consumer_clients import (
+    ConsumerClient,
+    ConsumerTerms,
+    MemberTerms,
+    ShareClient,
+)
+from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.librdkafka import client_library, require_interface
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position

@@ -27,7 +27,7 @@ from bench_spark.transports.loopback.memory import (
     Chunk,
     MemoryBroker,
     Queue,
-    Wakeup,
+    ReadyEvent,
     chunk_of,
     deliver,
 )
@@ -39,7 +39,7 @@ class LoopbackProducers(Producers):
     ) -> None:
         self._now_ns = now_ns
         self._confirms = confirms
-        self._wakeup = Wakeup()
+        self._wakeup = ReadyEvent()
         self._settled: list[Outcomes] = []
         used = {one.name or "": one for lane in lanes for one in lane.destinations}
         number = {name: place for place, name in enumerate(sorted(used))}
@@ -168,7 +168,7 @@ class LoopbackConsumers(Consumers):
     ) -> None:
         self._now_ns = now_ns
         self._want = want
-        self._wakeup = Wakeup()
+        self._wakeup = ReadyEvent()
         self._is_attached = False
         self._held: frozenset[int] = frozenset()
         self._rows = np.zeros(FIRST_ROWS, RECEIVED_DTYPE)

@@ -111,7 +111,7 @@ def _compile() -> None:
     deliver(empty_envelopes(1), np.zeros(1, np.uint32), rows, turns, 0, 0)
 
 
-class Wakeup:
+class ReadyEvent:
     """A descriptor that is readable while somebody has something to fetch."""
 
     def __init__(self) -> None:
@@ -141,8 +141,8 @@ class Queue:
     is_sink: bool = False
     chunks: deque[Chunk] = field(default_factory=deque)
     depth: int = 0
-    readers: list[Wakeup] = field(default_factory=list)
-    refused: list[Wakeup] = field(default_factory=list)
+    readers: list[ReadyEvent] = field(default_factory=list)
+    refused: list[ReadyEvent] = field(default_factory=list)
     """Of producers that wait for room."""
     wants_bodies: list[bool] = field(default_factory=list)
     """Of the lanes that read from it."""
@@ -156,7 +156,7 @@ class Queue:
     def room(self) -> int:
         return self.capacity - self.depth
 
-    def ask_for_room(self, wakeup: Wakeup) -> None:
+    def ask_for_room(self, wakeup: ReadyEvent) -> None:
         if wakeup not in self.refused:
             self.refused.append(wakeup)
 

@@ -1,8 +1,8 @@
-"""Compiled loops of MQTT: what arrives is decoded into rows, acknowledgements are settled and
+"""Compiled loops of MQTT: packets are decoded into rows, messages are settled, acknowledgements
 written. Pure.
 
-A packet is a kind with four flags, a length of one to four bytes, and that many bytes. Decoders
-stop at what they do not know and say why; they never look behind `end`.
+A packet is a kind with four flags, a length of one to four bytes, and that many bytes. The decoder
+stops at what it does not know and says why; it never looks behind `end`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import kernel
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS
+from bench_spark.core.kernels import inlined, kernel
 from bench_spark.transports.batches import I64, U8, U16, OutcomeKind, Rows
 from bench_spark.transports.mqtt.packets import (
     FAILED,
@@ -26,24 +26,23 @@ from bench_spark.transports.mqtt.packets import (
 from bench_spark.transports.sockets.buffers import (
     Int,
     be16,
+    le64,
     put_head,
     put_outcome,
     put_received,
     take_head,
 )
 
-# Why a decoder stopped.
+# Why the decoder stopped.
 MORE: Final = 0
 """The rest is the beginning of a packet."""
 FULL: Final = 1
-"""No room for another row or answer."""
+"""No room for another row, answer or piece."""
 FOREIGN: Final = 2
 """A packet of another kind, which is not consumed."""
 MALFORMED: Final = 3
-"""No MQTT; `error` says what."""
-PAYLOAD: Final = 4
-"""A piece of a payload was consumed, where whoever decodes wants payloads."""
-TOPIC: Final = 5
+"""No MQTT; `ERROR` says what."""
+TOPIC: Final = 4
 """A topic that is not in the table; its message is not consumed."""
 
 # What is malformed.
@@ -58,6 +57,10 @@ NO_IDENTIFIER: Final = 7
 LONGEST_START_BYTES: Final = 160 * 1024
 """Most of a packet that is waited for: a message's topic and properties, or any other packet."""
 ACK_BYTES: Final = 4
+MOST_ANSWERS: Final = 256
+"""Written by one call of the decoder."""
+MOST_PIECES: Final = 1024
+"""Parts of payloads that are noted at once, where payloads are wanted."""
 QOS_AT: Final = 16
 """In a tag: the bits above the packet identifier. Above them is the generation of the lane."""
 GENERATION_AT: Final = 48
@@ -72,32 +75,37 @@ TOPIC_WORDS: Final = TOPIC_NAME + TOPIC_BYTES // 8
 """Of a place in a table: the route of a topic (-1: nobody's place), how long its name is, and
 that."""
 
-LANE, ERROR, ERROR_BYTES, MOST_BYTES = range(4)
-"""Words of what a decoder knows from one read to the next: those that every decoder has."""
-
-# Of a consumer's decoder: what never changes, the message whose payload comes, and where in the
-# data things are.
-TOKEN_MARK, HAS_PROPERTIES, WANTS_PAYLOADS, REPEATS, NEXT_ROUTE, TOPIC_PLACE = range(4, 10)
-IS_INSIDE, MISSING_BYTES, FIRST_BYTE, IDENTIFIER, TAG, ROUTE, SIZE, HEAD = range(10, 18)
-TOPIC_AT, TOPIC_END, PROPERTIES_AT, PIECE_AT, PIECE_END, UNRELEASED = range(22, 28)
+# Words of a lane's state: what never changes; of a producer what is in flight; of a consumer the
+# message whose payload comes, and where in the data things are.
+LANE, MOST_BYTES, TAG_MARK, HAS_PROPERTIES, IS_CONSUMER, LIMIT = range(6)
+ERROR, ERROR_BYTES, OPEN, FIRST_FREE, REPEATS, NEXT_ROUTE, TOPIC_PLACE = range(6, 13)
+IS_INSIDE, MISSING_BYTES, FIRST_BYTE, IDENTIFIER, ROUTE, SIZE, PROPERTIES_AT = range(13, 20)
+TOPIC_AT, TOPIC_END = range(20, 22)
+HEAD: Final = 22
+ANSWERS: Final = HEAD + ENVELOPE_WORDS
+"""From here on what is to be sent at once, two acknowledgements to a word."""
+WINDOW: Final = ANSWERS + MOST_ANSWERS // 2
+"""From here on, of a producer: by packet identifier `SLOT_WORDS` words."""
+IS_OPEN, FREE = 0, 1 + ENVELOPE_WORDS
+SLOT_WORDS: Final = FREE + 1
+"""Whether the message of an identifier is in flight, the head of that, and a place in the ring of
+free identifiers, of which the next to use is at `FIRST_FREE`."""
+UNRELEASED: Final = WINDOW
 _BITS = 32
-MESSAGE_STATE_WORDS: Final = UNRELEASED + (1 << 16) // _BITS
-"""From `UNRELEASED` on, a bit each: the identifiers of messages of QoS 2 that were received, and
-not released by the broker."""
-
-FIRST_FREE, OPEN = range(4, 6)
-IN_FLIGHT_WORDS: Final = 6
-"""Of a producer's decoder."""
-IS_OPEN, FREE = 0, 5
-WINDOW_WORDS: Final = 6
-"""By packet identifier: whether its message is in flight, the head of that, and a place in the ring
-of free identifiers, of which the next to use is at `FIRST_FREE`."""
+"""From here on, of a consumer, a bit each: the identifiers of messages of QoS 2 that were received,
+and not released by the broker."""
+PIECES: Final = UNRELEASED + (1 << 16) // _BITS
+"""From here on, of a consumer that wants payloads: where in the data a piece of one begins and
+ends, where the properties of its message begin (-1: not with this piece), and what the piece ends:
+nothing, a message, or one that was received before."""
+PIECE_WORDS: Final = 4
+GOES_ON, ENDS_MESSAGE, ENDS_REPEAT = range(3)
 
 
 # -- packets ---------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def remaining_length(data: U8, at: Int, end: Int) -> tuple[Int, Int]:
     """A length and where it ends; -1 where bytes are missing, -2 where it has more than four."""
     value = np.int64(0)
@@ -111,7 +119,7 @@ def remaining_length(data: U8, at: Int, end: Int) -> tuple[Int, Int]:
     return np.int64(-2), at
 
 
-@kernel
+@inlined
 def put_ack(out: U8, at: Int, kind: Int, identifier: Int) -> Int:
     """Write an acknowledgement; in all versions four bytes. Returns where it ends."""
     out[at] = kind
@@ -119,6 +127,17 @@ def put_ack(out: U8, at: Int, kind: Int, identifier: Int) -> Int:
     out[at + 2] = identifier >> 8
     out[at + 3] = identifier & 255
     return at + ACK_BYTES
+
+
+@inlined
+def put_answer(state: I64, answered: Int, kind: Int, identifier: Int) -> Int:
+    """Note an acknowledgement that is to be sent at once; how many there are then."""
+    ack = kind | 2 << 8 | (identifier >> 8) << 16 | (identifier & 255) << 24
+    if answered & 1:
+        state[ANSWERS + (answered >> 1)] |= ack << 32
+    else:
+        state[ANSWERS + (answered >> 1)] = ack
+    return answered + 1
 
 
 # -- messages to a consumer ------------------------------------------------------------------------
@@ -133,19 +152,23 @@ def topic_place(data: U8, at: Int, end: Int, places: Int) -> Int:
     return value % places
 
 
-@kernel
+@inlined
 def is_topic(data: U8, at: Int, end: Int, topics: I64, place: Int) -> bool:
     """Whether the topic that begins here is the one at that place of the table."""
     if topics[place, TOPIC_ROUTE] < 0 or topics[place, TOPIC_LENGTH] != end - at:
         return False
-    name = topics[place, TOPIC_NAME:].view(np.uint8)
-    for letter in range(end - at):  # noqa: SIM110
-        if name[letter] != data[at + letter]:
+    whole_words = (end - at) // 8
+    for word in range(whole_words):
+        if le64(data, at + 8 * word) != topics[place, TOPIC_NAME + word]:
+            return False
+    for letter in range(8 * whole_words, end - at):
+        known = topics[place, TOPIC_NAME + whole_words] >> 8 * (letter % 8) & 255
+        if np.int64(data[at + letter]) != known:
             return False
     return True
 
 
-@kernel
+@inlined
 def known_route(data: U8, at: Int, end: Int, state: I64, topics: I64) -> Int:
     """The route of the topic that begins here; -1 where it is not in the table."""
     if end - at > TOPIC_BYTES:
@@ -159,22 +182,27 @@ def known_route(data: U8, at: Int, end: Int, state: I64, topics: I64) -> Int:
     return topics[place, TOPIC_ROUTE]
 
 
-@kernel
+@inlined
+def malformed(state: I64, error: Int, size: Int, at: Int) -> tuple[Int, Int]:
+    """Note what is wrong with the packet that begins here."""
+    state[ERROR], state[ERROR_BYTES] = error, size
+    return at, MALFORMED
+
+
+@inlined
 def begin_message(
     data: U8, start: Int, at: Int, stop: Int, end: Int, state: I64, topics: I64
 ) -> tuple[Int, Int]:
     """Read a PUBLISH up to its payload, whose first 32 bytes must be there too.
 
-    Returns where the payload begins and a reason to stop: PAYLOAD where there is none.
+    Returns where the payload begins, or the packet and a reason to stop.
     """
     first_byte = np.int64(data[start])
     qos = first_byte >> 1 & 3
     if qos == 3:
-        state[ERROR] = BAD_QOS
-        return start, MALFORMED
+        return malformed(state, BAD_QOS, 0, start)
     if stop - at > state[MOST_BYTES] + LONGEST_START_BYTES:
-        state[ERROR], state[ERROR_BYTES] = TOO_LARGE, stop - at
-        return start, MALFORMED
+        return malformed(state, TOO_LARGE, stop - at, start)
     last = min(end, stop)
     topic_at = at + 2
     topic_end = topic_at
@@ -189,26 +217,21 @@ def begin_message(
     if not is_missing and state[HAS_PROPERTIES]:
         properties, payload_at = remaining_length(data, payload_at, last)
         if properties == -2:
-            state[ERROR] = LONG_LENGTH
-            return start, MALFORMED
+            return malformed(state, LONG_LENGTH, 0, start)
         payload_at += properties
         is_missing = properties < 0 or payload_at > last
     if is_missing and last == stop:
-        state[ERROR] = NO_PAYLOAD
-        return start, MALFORMED
+        return malformed(state, NO_PAYLOAD, 0, start)
     size = stop - payload_at
     if is_missing or last - payload_at < min(size, ENVELOPE_BYTES):
         if last - start > LONGEST_START_BYTES:
-            state[ERROR], state[ERROR_BYTES] = LONG_START, last - start
-            return start, MALFORMED
+            return malformed(state, LONG_START, last - start, start)
         return start, MORE
     identifier = be16(data, topic_end) if qos else np.int64(0)
     if qos and not identifier:
-        state[ERROR] = IDENTIFIER_0
-        return start, MALFORMED
+        return malformed(state, IDENTIFIER_0, 0, start)
     if size > state[MOST_BYTES]:
-        state[ERROR], state[ERROR_BYTES] = TOO_LARGE, size
-        return start, MALFORMED
+        return malformed(state, TOO_LARGE, size, start)
     route = state[NEXT_ROUTE]
     if route < 0:
         route = known_route(data, topic_at, topic_end, state, topics)
@@ -219,99 +242,167 @@ def begin_message(
     state[FIRST_BYTE], state[IDENTIFIER] = first_byte, identifier
     state[PROPERTIES_AT] = properties_at
     state[MISSING_BYTES], state[IS_INSIDE] = size, 1
-    state[TAG] = state[TOKEN_MARK] | (identifier | qos << QOS_AT if qos else 0)
     state[ROUTE], state[SIZE] = route, size
     take_head(data, payload_at, size, state, HEAD)
-    return payload_at, PAYLOAD
+    return payload_at, FULL
+
+
+@inlined
+def end_message(state: I64, words: I64, count: Int, at_ns: Int) -> bool:
+    """Write a complete message as a row; False where it is of QoS 2 and was received before."""
+    identifier, qos = state[IDENTIFIER], state[FIRST_BYTE] >> 1 & 3
+    state[IS_INSIDE] = 0
+    if qos == 2:
+        word, mask = UNRELEASED + identifier // _BITS, 1 << identifier % _BITS
+        if state[word] & mask:
+            state[REPEATS] += 1
+            return False
+        state[word] |= mask
+    put_received(
+        words,
+        count,
+        at_ns,
+        state[TAG_MARK] | identifier | qos << QOS_AT,
+        state,
+        HEAD,
+        state[LANE],
+        state[SIZE],
+        state[ROUTE],
+        state[FIRST_BYTE] >> 3 & 1,
+    )
+    return True
+
+
+# -- messages of a producer ------------------------------------------------------------------------
 
 
 @kernel
-def decode_messages(
-    data: U8,
-    at: Int,
-    end: Int,
-    at_ns: Int,
-    state: I64,
-    topics: I64,
-    words: I64,
-    count: Int,
-    answers: U8,
-    answered: Int,
-) -> tuple[Int, Int, Int, Int]:
-    """Decode messages into the rows from `count` on, and write what is answered at once (PUBCOMP;
-    PUBREC for a message of QoS 2 that was received before) into `answers` from `answered` on.
+def take_identifiers(heads: I64, state: I64, identifiers: U16) -> None:
+    """Give each of these messages, of which there are no more than free identifiers, one that has
+    been free longest."""
+    limit, place = state[LIMIT], state[FIRST_FREE]
+    for message in range(len(heads)):
+        identifier = state[WINDOW + place * SLOT_WORDS + FREE]
+        identifiers[message] = identifier
+        slot = WINDOW + identifier * SLOT_WORDS
+        state[slot + IS_OPEN] = 1
+        put_head(heads, message, state, slot + 1)
+        place += 1
+        if place == limit:
+            place = 0
+    state[FIRST_FREE] = place
+    state[OPEN] += len(heads)
 
-    Returns where it stopped, `count`, `answered` and why.
+
+@inlined
+def settle(identifier: Int, kind: Int, at_ns: Int, state: I64, words: I64, count: Int) -> None:
+    """Write the outcome of an open message, whose identifier is free from now on."""
+    slot = WINDOW + identifier * SLOT_WORDS
+    put_outcome(words, count, at_ns, kind, state[LANE], state, slot + 1)
+    state[slot + IS_OPEN] = 0
+    place = state[FIRST_FREE] - state[OPEN]
+    if place < 0:
+        place += state[LIMIT]
+    state[WINDOW + place * SLOT_WORDS + FREE] = identifier
+    state[OPEN] -= 1
+
+
+@kernel
+def abandon_all(at_ns: Int, state: I64, words: I64, count: Int) -> Int:
+    """Settle all that is in flight, for which there is room, as unknown. Returns `count`."""
+    for identifier in range(1, state[LIMIT] + 1):
+        if state[WINDOW + identifier * SLOT_WORDS + IS_OPEN]:
+            settle(identifier, UNKNOWN, at_ns, state, words, count)
+            count += 1
+    return count
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+@kernel
+def decode(
+    data: U8, at: Int, end: Int, at_ns: Int, state: I64, topics: I64, words: I64, count: Int
+) -> tuple[Int, Int, Int, Int, Int]:
+    """Decode packets from `at` to `end` into the rows from `count` on: a consumer's messages, the
+    outcomes of a producer's. Returns where it stopped, `count`, how many answers and pieces are in
+    the state, and why.
+
+    Outcomes: at QoS 1 a PUBACK is the end; at QoS 2 a PUBREC is answered by a PUBREL, and the
+    PUBCOMP that follows is the end. In version 5 a PUBACK or PUBREC may also refuse the message.
+    Answers to messages: PUBCOMP to a PUBREL, and PUBREC to one of QoS 2 that was received before.
     """
+    answered, found = np.int64(0), np.int64(0)
+    is_consumer, most_pieces = state[IS_CONSUMER], (len(state) - PIECES) // PIECE_WORDS
+    wants_pieces = is_consumer and most_pieces > 0
     while True:
-        if count >= len(words) or len(answers) - answered < ACK_BYTES:
-            return at, count, answered, FULL
+        if (
+            count >= len(words)
+            or answered == MOST_ANSWERS
+            or (wants_pieces and found == most_pieces)
+        ):
+            return at, count, answered, found, FULL
         if state[IS_INSIDE]:
             if state[MISSING_BYTES] and at >= end:
-                return at, count, answered, MORE
-            taken = min(state[MISSING_BYTES], end - at)
-            state[PIECE_AT], state[PIECE_END] = at, at + taken
-            state[MISSING_BYTES] -= taken
-            at += taken
+                return at, count, answered, found, MORE
+            start, ends = at, GOES_ON
+            at += min(state[MISSING_BYTES], end - at)
+            state[MISSING_BYTES] -= at - start
             if not state[MISSING_BYTES]:
-                state[IS_INSIDE] = 0
-                is_repeat = False
-                identifier = state[IDENTIFIER]
-                if state[FIRST_BYTE] >> 1 & 3 == 2:
-                    mask = 1 << identifier % _BITS
-                    is_repeat = (state[UNRELEASED + identifier // _BITS] & mask) != 0
-                    state[UNRELEASED + identifier // _BITS] |= mask
-                if is_repeat:
-                    state[REPEATS] += 1
-                    answered = put_ack(answers, answered, PUBREC, identifier)
-                else:
-                    put_received(
-                        words,
-                        count,
-                        at_ns,
-                        state[TAG],
-                        state,
-                        HEAD,
-                        state[LANE],
-                        state[SIZE],
-                        state[ROUTE],
-                        state[FIRST_BYTE] >> 3 & 1,
-                    )
+                if end_message(state, words, count, at_ns):
                     count += 1
-            if state[WANTS_PAYLOADS]:
-                return at, count, answered, PAYLOAD
+                    ends = ENDS_MESSAGE
+                else:
+                    answered = put_answer(state, answered, PUBREC, state[IDENTIFIER])
+                    ends = ENDS_REPEAT
+            if wants_pieces:
+                piece = PIECES + found * PIECE_WORDS
+                state[piece], state[piece + 1] = start, at
+                state[piece + 2], state[piece + 3] = state[PROPERTIES_AT], ends
+                state[PROPERTIES_AT] = -1
+                found += 1
             continue
         if end - at < 2:
-            return at, count, answered, MORE
+            return at, count, answered, found, MORE
         kind = np.int64(data[at])
         length, body_at = remaining_length(data, at + 1, end)
         if length == -2:
             state[ERROR] = LONG_LENGTH
-            return at, count, answered, MALFORMED
+            return at, count, answered, found, MALFORMED
         if length == -1:
-            return at, count, answered, MORE
+            return at, count, answered, found, MORE
         stop = body_at + length
-        if kind & KIND_BITS == PUBLISH:
-            payload_at, why = begin_message(data, at, body_at, stop, end, state, topics)
-            if why != PAYLOAD:
-                return at, count, answered, why
-            at = payload_at
-        elif kind in (PUBACK, PUBREC, PUBREL, PUBCOMP):
-            if stop - at > LONGEST_START_BYTES:
-                return at, count, answered, FOREIGN
-            if stop > end:
-                return at, count, answered, MORE
-            if length < 2:
-                state[ERROR] = NO_IDENTIFIER
-                return at, count, answered, MALFORMED
+        if is_consumer and kind & KIND_BITS == PUBLISH:
+            at, why = begin_message(data, at, body_at, stop, end, state, topics)
+            if not state[IS_INSIDE]:
+                return at, count, answered, found, why
+            continue
+        is_ack = kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
+        if not is_ack or stop - at > LONGEST_START_BYTES:
+            return at, count, answered, found, FOREIGN
+        if stop > end:
+            return at, count, answered, found, MORE
+        if length < 2:
+            state[ERROR] = NO_IDENTIFIER
+            return at, count, answered, found, MALFORMED
+        at = stop
+        identifier = be16(data, body_at)
+        if is_consumer:
             # Nothing is published here, so nothing but a PUBREL says anything.
             if kind == PUBREL:
-                identifier = be16(data, body_at)
                 state[UNRELEASED + identifier // _BITS] &= ~(1 << identifier % _BITS)
-                answered = put_ack(answers, answered, PUBCOMP, identifier)
-            at = stop
-        else:
-            return at, count, answered, FOREIGN
+                answered = put_answer(state, answered, PUBCOMP, identifier)
+        elif (
+            kind != PUBREL
+            and identifier <= state[LIMIT]
+            and state[WINDOW + identifier * SLOT_WORDS + IS_OPEN]
+        ):
+            is_refused = length > 2 and kind != PUBCOMP and np.int64(data[body_at + 2]) >= FAILED
+            if kind == PUBREC and not is_refused:
+                answered = put_answer(state, answered, PUBREL, identifier)
+            else:
+                settle(identifier, REFUSED if is_refused else CONFIRMED, at_ns, state, words, count)
+                count += 1
 
 
 @kernel
@@ -332,98 +423,3 @@ def encode_acks(rows: Rows, at: Int, generations: I64, out: U8) -> tuple[Int, In
             written = put_ack(out, written, kind, np.int64(tag & np.uint64(0xFFFF)))
         at += 1
     return at, lane, written
-
-
-# -- messages of a producer ------------------------------------------------------------------------
-
-
-@kernel
-def take_identifiers(heads: I64, state: I64, window: I64, identifiers: U16) -> None:
-    """Give each of these messages, of which there are no more than free identifiers, one that has
-    been free longest."""
-    limit = len(window) - 1
-    place = state[FIRST_FREE]
-    for message in range(len(heads)):
-        identifier = window[place, FREE]
-        identifiers[message] = identifier
-        window[identifier, IS_OPEN] = 1
-        put_head(heads, message, window[identifier], 1)
-        place = (place + 1) % limit
-    state[FIRST_FREE] = place
-    state[OPEN] += len(heads)
-
-
-@kernel
-def settle(
-    identifier: Int, kind: Int, at_ns: Int, state: I64, window: I64, words: I64, count: Int
-) -> None:
-    """Write the outcome of an open message, whose identifier is free from now on."""
-    limit = len(window) - 1
-    put_outcome(words, count, at_ns, kind, state[LANE], window[identifier], 1)
-    window[identifier, IS_OPEN] = 0
-    window[(state[FIRST_FREE] + limit - state[OPEN]) % limit, FREE] = identifier
-    state[OPEN] -= 1
-
-
-@kernel
-def decode_acks(
-    data: U8,
-    at: Int,
-    end: Int,
-    at_ns: Int,
-    state: I64,
-    window: I64,
-    words: I64,
-    count: Int,
-    answers: U8,
-    answered: Int,
-) -> tuple[Int, Int, Int, Int]:
-    """Settle messages by the acknowledgements that arrive: outcomes into the rows from `count` on,
-    and a PUBREL for each PUBREC into `answers` from `answered` on.
-
-    QoS 1: a PUBACK is the end. QoS 2: a PUBREC is answered by a PUBREL, and the PUBCOMP that
-    follows is the end. In version 5 a PUBACK or PUBREC may also refuse the message. Returns where
-    it stopped, `count`, `answered` and why.
-    """
-    limit = len(window) - 1
-    while end - at >= 2:
-        if count >= len(words) or len(answers) - answered < ACK_BYTES:
-            return at, count, answered, FULL
-        kind = np.int64(data[at])
-        length, body_at = remaining_length(data, at + 1, end)
-        if length == -2:
-            state[ERROR] = LONG_LENGTH
-            return at, count, answered, MALFORMED
-        if length == -1:
-            return at, count, answered, MORE
-        stop = body_at + length
-        is_ack = kind in (PUBACK, PUBREC, PUBREL, PUBCOMP)
-        if not is_ack or stop - at > LONGEST_START_BYTES:
-            return at, count, answered, FOREIGN
-        if stop > end:
-            return at, count, answered, MORE
-        if length < 2:
-            state[ERROR] = NO_IDENTIFIER
-            return at, count, answered, MALFORMED
-        identifier = be16(data, body_at)
-        is_refused = length > 2 and kind != PUBCOMP and np.int64(data[body_at + 2]) >= FAILED
-        at = stop
-        if kind == PUBREL or identifier > limit or not window[identifier, IS_OPEN]:
-            continue
-        if kind == PUBREC and not is_refused:
-            answered = put_ack(answers, answered, PUBREL, identifier)
-        else:
-            outcome = REFUSED if is_refused else CONFIRMED
-            settle(identifier, outcome, at_ns, state, window, words, count)
-            count += 1
-    return at, count, answered, MORE
-
-
-@kernel
-def abandon_all(at_ns: Int, state: I64, window: I64, words: I64, count: Int) -> Int:
-    """Settle all that is in flight, for which there is room, as unknown. Returns `count`."""
-    for identifier in range(1, len(window)):
-        if window[identifier, IS_OPEN]:
-            settle(identifier, UNKNOWN, at_ns, state, window, words, count)
-            count += 1
-    return count

@@ -24,7 +24,7 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.batches import I64, U8
+from bench_spark.transports.batches import I64
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
@@ -46,25 +46,20 @@ _MALFORMED = {
     codec.NO_PAYLOAD: "a message that ends before its payload",
     codec.NO_IDENTIFIER: "a packet without its identifier",
 }
-_MOST_ANSWERS = 256
-"""Written at once while reading."""
-
-Decoder = Callable[[U8, int, int, int, I64, I64, I64, int, U8, int], tuple[int, int, int, int]]
-"""`codec.decode_messages` or `codec.decode_acks`."""
 
 
 class PacketReader:
     """Reads what arrives on a connection once the broker has welcomed it, by a compiled decoder
     that writes rows and what is answered at once."""
 
-    def __init__(self, decode: Decoder, state: I64, table: I64, rows: RowBuffer) -> None:
-        self._decode = decode
+    def __init__(self, state: I64, topics: I64, rows: RowBuffer) -> None:
+        """`state`: see `codec`."""
         self._state = state
-        self._table = table
+        # Single numbers come out of memory views at a fifth of what they cost out of arrays.
+        self._numbers = state.data
+        self._answers = state[codec.ANSWERS : codec.WINDOW].view(np.uint8).data
+        self._topics = topics
         self._rows = rows
-        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
-        self.decoded = 0
-        """Rows that were written so far."""
         self.on_answers: Callable[[memoryview], None] = lambda acks: None
         """Called with packets to be sent at once."""
         self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
@@ -75,53 +70,35 @@ class PacketReader:
 
         The rest is the beginning of something: it must come first in the next call's buffer.
         """
-        at = answered = 0
+        at: int = 0
         rows = self._rows
         while True:
             before = rows.count
-            at, rows.count, answered, why = self._decode(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                self._state,
-                self._table,
-                rows.words,
-                before,
-                self._answers,
-                answered,
+            at, rows.count, answered, found, why = codec.decode(
+                buffer.array, at, end, at_ns, self._state, self._topics, rows.words, before
             )
-            self.decoded += rows.count - before
-            if why == codec.MORE:
-                break
-            if why == codec.PAYLOAD:
-                self._keep_piece(buffer.raw, rows.count > before)
-                continue
-            if why == codec.TOPIC and self._find_topic(buffer.raw):
-                continue
+            if found:
+                self._collect(buffer.raw, found, before)
             if answered:
                 self._answer(answered)
-                answered = 0
+            if why == codec.MORE:
+                return at
             if why == codec.FULL:
-                if rows.count >= len(rows.rows):
-                    rows.make_room(1)
+                rows.make_room(1)
             elif why == codec.FOREIGN:
                 done = self._pass_on(buffer.raw, at, end)
                 if done == at:
-                    break
+                    return at
                 at = done
-            else:
+            elif why != codec.TOPIC or not self._find_topic(buffer.raw):
                 raise self._malformed(why)
-        if answered:
-            self._answer(answered)
-        return int(at)
 
     def _answer(self, answered: int) -> None:
-        """Send so many bytes of answers."""
-        self.on_answers(self._answers[:answered].data)
+        """Send so many answers."""
+        self.on_answers(self._answers[: answered * codec.ACK_BYTES])
 
-    def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
-        """The decoder has consumed a piece of a payload; whether its message has a row now."""
+    def _collect(self, raw: bytearray, found: int, before: int) -> None:
+        """Take so many pieces of payloads out of the buffer; so many rows were there before."""
 
     def _find_topic(self, raw: bytearray) -> bool:
         """Whether the decoder can go on with a topic that is not in its table."""
@@ -144,10 +121,10 @@ class PacketReader:
     def _malformed(self, why: int) -> BadPacket:
         if why == codec.TOPIC:
             return BadPacket("a message of a topic that was not subscribed to")
-        state = self._state
-        error, size = int(state[codec.ERROR]), int(state[codec.ERROR_BYTES])
+        numbers = self._numbers
+        error, size = numbers[codec.ERROR], numbers[codec.ERROR_BYTES]
         if error == codec.TOO_LARGE:
-            return BadPacket(too_large(size, int(state[codec.MOST_BYTES])))
+            return BadPacket(too_large(size, numbers[codec.MOST_BYTES]))
         if error == codec.LONG_START:
             return BadPacket(f"a message whose topic and properties have {size} bytes")
         return BadPacket(_MALFORMED[error])
@@ -170,7 +147,7 @@ class SubscriptionRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class BrokerLimits:
     """Limits that the broker names at the login, in version 5 only."""
 
     in_flight: int = 65535
@@ -182,7 +159,7 @@ class Limits:
     """None: not said."""
 
     @classmethod
-    def of(cls, properties: dict[int, Any], version: str) -> Limits:
+    def of(cls, properties: dict[int, Any], version: str) -> BrokerLimits:
         if version != "5":
             return cls()
         return cls(
@@ -211,7 +188,7 @@ class MqttConnection(SocketConnection):
         self._version = login.version
         self._keep_alive_seconds = login.keep_alive_seconds
         self._reader: PacketReader | None = None
-        self.limits = Limits()
+        self.limits = BrokerLimits()
         self.has_session = False
         """Whether the broker has kept what an earlier connection asked for."""
         self.pings_answered = 0
@@ -281,7 +258,7 @@ class MqttConnection(SocketConnection):
             self._end(ConnectionRefused(answer.code, words))
             return
         self.has_session = answer.session_present
-        self.limits = Limits.of(properties, self._version)
+        self.limits = BrokerLimits.of(properties, self._version)
         seconds = properties.get(packets.SERVER_KEEP_ALIVE, self._keep_alive_seconds)
         self._start_beating(seconds)
         self.hold(True)
@@ -316,29 +293,29 @@ administered, or has received nothing for too long."""
 
 
 @dataclass(frozen=True)
-class Access(SocketAccess):
+class MqttAccess(SocketAccess):
     """Where the broker is and who we are there."""
 
     username: str | None
     password: bytes | None
 
     def __repr__(self) -> str:
-        return f"Access({self.username}@{self.address})"
+        return f"MqttAccess({self.username}@{self.address})"
 
 
-def access_for(context: TransportContext) -> Access:
+def access_for(context: TransportContext) -> MqttAccess:
     broker, credentials = context.broker, context.credentials
     password = credentials.password
     if password and credentials.username is None:
         raise ConfigurationError(f"broker {broker.name}: username: missing; a password needs one")
-    return Access(
+    return MqttAccess(
         **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         username=credentials.username,
         password=password.get_secret_value().encode() if password else None,
     )
 
 
-def login_for(access: Access, mqtt: Mqtt, client_id: str) -> Login:
+def login_for(access: MqttAccess, mqtt: Mqtt, client_id: str) -> Login:
     return Login(
         version=mqtt.version,
         client_id=client_id,
@@ -351,12 +328,12 @@ def login_for(access: Access, mqtt: Mqtt, client_id: str) -> Login:
 class MqttProtocol(Connector[MqttConnection]):
     """For lanes of one role; each has a login of its own."""
 
-    access: Access
+    access: MqttAccess
     name = "MQTT"
     first_request = "CONNECT"
 
     def __init__(
-        self, access: Access, logins: Sequence[Login], gathering: Gathering | None = None
+        self, access: MqttAccess, logins: Sequence[Login], gathering: Gathering | None = None
     ) -> None:
         self.access = access
         self._logins = logins

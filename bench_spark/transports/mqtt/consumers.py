@@ -89,7 +89,7 @@ def _without_group(topic_filter: str) -> str:
     return topic_filter.split("/", 2)[2] if topic_filter.startswith("$share/") else topic_filter
 
 
-class MessageReader(PacketReader):
+class PublishReader(PacketReader):
     """Reads messages of one lane into rows.
 
     At QoS 2 a message that comes again before its identifier was released is one that was received
@@ -101,67 +101,67 @@ class MessageReader(PacketReader):
     ) -> None:
         self._routes = routes
         self._arrivals = arrivals
-        self._pieces: list[bytes] = []
+        self._body: list[bytes] = []
         self._properties = b""
         """Of the message whose payload comes."""
-        self._is_inside = False
-        state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
+        wants_pieces = arrivals.wants_bodies or arrivals.wants_headers
+        piece_words = codec.MOST_PIECES * codec.PIECE_WORDS if wants_pieces else 0
+        state: I64 = np.zeros(codec.PIECES + piece_words, np.int64)
         state[codec.LANE] = lane
-        state[codec.TOKEN_MARK] = generation_mark(generation)
+        state[codec.TAG_MARK] = generation_mark(generation)
         state[codec.MOST_BYTES] = arrivals.most_bytes
         state[codec.NEXT_ROUTE] = -1
         state[codec.HAS_PROPERTIES] = version == "5"
-        state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
-        super().__init__(codec.decode_messages, state, routes.table, arrivals)
+        state[codec.IS_CONSUMER] = True
+        self._pieces: I64 = state[codec.PIECES :].reshape(-1, codec.PIECE_WORDS)
+        super().__init__(state, routes.table, arrivals)
         self.on_repeats: Callable[[int], None] = lambda count: None
         """Called with the number of messages that were received before and are not given on."""
 
-    def take_over(self, before: MessageReader) -> None:
+    def take_over(self, before: PublishReader) -> None:
         """The broker has kept the session of an earlier connection."""
-        self._state[codec.UNRELEASED :] = before._state[codec.UNRELEASED :]
+        unreleased = slice(codec.UNRELEASED, codec.PIECES)
+        self._state[unreleased] = before._state[unreleased]
 
     def _answer(self, answered: int) -> None:
-        self.on_answers(self._answers[:answered].data)
-        repeats = int(self._state[codec.REPEATS])
-        if repeats:
-            self._state[codec.REPEATS] = 0
+        super()._answer(answered)
+        if repeats := self._numbers[codec.REPEATS]:
+            self._numbers[codec.REPEATS] = 0
             self.on_repeats(repeats)
 
     def _find_topic(self, raw: bytearray) -> bool:
-        topic = bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
+        topic = bytes(raw[self._numbers[codec.TOPIC_AT] : self._numbers[codec.TOPIC_END]])
         route = self._routes.of(topic)
-        self._table = self._routes.table  # which may have grown
-        self._state[codec.NEXT_ROUTE] = -1 if route is None else route
+        self._topics = self._routes.table  # which may have grown
+        self._numbers[codec.NEXT_ROUTE] = -1 if route is None else route
         return route is not None
 
-    def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
-        state = self._state
-        if not self._is_inside:
-            self._properties = bytes(raw[state[codec.PROPERTIES_AT] : state[codec.PIECE_AT]])
-        if self._arrivals.wants_bodies:
-            self._pieces.append(bytes(raw[state[codec.PIECE_AT] : state[codec.PIECE_END]]))
-        self._is_inside = bool(state[codec.IS_INSIDE])
-        if not self._is_inside:
-            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces = []
-            if is_given_on:
-                self._give_on(body)
+    def _collect(self, raw: bytearray, found: int, before: int) -> None:
+        arrivals, complete = self._arrivals, before
+        for start, stop, properties_at, ends in self._pieces[:found].tolist():
+            if properties_at >= 0:
+                self._properties = bytes(raw[properties_at:start])
+            if arrivals.wants_bodies:
+                self._body.append(bytes(raw[start:stop]))
+            if ends == codec.GOES_ON:
+                continue
+            if ends == codec.ENDS_MESSAGE:
+                if arrivals.wants_headers:
+                    arrivals.headers.append(self._headers(complete))
+                if arrivals.wants_bodies:
+                    body = self._body
+                    arrivals.bodies.append(body[0] if len(body) == 1 else b"".join(body))
+                complete += 1
+            self._body.clear()
 
-    def _give_on(self, body: bytes) -> None:
-        """A message is in its row; add what is not."""
-        arrivals = self._arrivals
-        if arrivals.wants_headers:
-            arrivals.headers.append(self._headers())
-        if arrivals.wants_bodies:
-            arrivals.bodies.append(body)
-
-    def _headers(self) -> Headers:
+    def _headers(self, complete: int) -> Headers:
+        """Of a message behind so many that are complete."""
         if not self._properties:
             return NO_HEADERS
         try:
             return packets.read_user_properties(self._properties) or NO_HEADERS
         except BadPacket:
-            self._arrivals.count -= 1  # its row is of a message that is none
+            self._arrivals.count = complete  # no rows of messages that are none
             raise
 
 
@@ -188,7 +188,7 @@ class MqttReceiver(Receiver[MqttConnection]):
         self._forgetting = forgetting
         self._routes: dict[tuple[str, ...], Routes] = {}
         """By filters: lanes that subscribe to the same share what they learn."""
-        self._readers: dict[int, MessageReader] = {}
+        self._readers: dict[int, PublishReader] = {}
         """By lane: of its present or last connection."""
         self._acks: U8 = np.zeros(_MOST_ACKS * codec.ACK_BYTES, np.uint8)
 
@@ -202,7 +202,7 @@ class MqttReceiver(Receiver[MqttConnection]):
         connection.on_packet = functools.partial(self._on_packet, lane)
         filters = self._filters(lane)
         routes = self._routes.setdefault(filters, Routes(filters))
-        reader = MessageReader(self._mqtt.version, number, routes, self.decoded, lane.generation)
+        reader = PublishReader(self._mqtt.version, number, routes, self.decoded, lane.generation)
         reader.on_answers = connection.send
         reader.on_repeats = functools.partial(self._note_repeats, lane)
         if number in self._readers and connection.has_session:
@@ -319,5 +319,5 @@ def _end_sessions(protocol: MqttProtocol, count: int) -> None:
 @warm_up
 def _compile() -> None:
     arrivals = Arrivals(HEAD_ONLY)
-    MessageReader("5", 0, Routes(["topic"]), arrivals).parse(ReadBuffer(1), 0, 0)
+    PublishReader("5", 0, Routes(["topic"]), arrivals).parse(ReadBuffer(1), 0, 0)
     codec.encode_acks(arrivals.rows[:1], 0, np.zeros(1, np.int64), np.zeros(8, np.uint8))

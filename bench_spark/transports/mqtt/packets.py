@@ -31,9 +31,7 @@ DISCONNECT: Final = 0xE0
 
 KIND_BITS: Final = 0xF0
 """Of a first byte: what is left without flags."""
-DUP: Final = 0x08
 RETAIN: Final = 0x01
-ACKS: Final = frozenset({PUBACK, PUBREC, PUBREL, PUBCOMP})
 
 MOST_LENGTH_BYTES: Final = 4
 FAILED: Final = 0x80

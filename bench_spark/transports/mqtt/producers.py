@@ -15,10 +15,7 @@ from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.batches import I64, U16, Batch, Headers
 from bench_spark.transports.mqtt import codec
-from bench_spark.transports.mqtt.connection import (
-    MqttConnection,
-    PacketReader,
-)
+from bench_spark.transports.mqtt.connection import MqttConnection, PacketReader
 from bench_spark.transports.mqtt.packets import (
     KIND_BITS,
     PUBLISH,
@@ -43,6 +40,7 @@ from bench_spark.transports.sockets.opening import OpenLane
 
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the payload."""
+_NO_TOPICS: I64 = np.zeros((0, 0), np.int64)
 
 
 class PublishPackets:
@@ -152,19 +150,18 @@ class InFlight(PacketReader):
         """`limit`: most messages in flight; 0 without acknowledgements."""
         self._limit = limit
         self._outcomes = outcomes
-        self._window: I64 = np.zeros((limit + 1, codec.WINDOW_WORDS), np.int64)
-        self._window[:limit, codec.FREE] = np.arange(1, limit + 1)
-        state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
-        state[codec.LANE] = lane
-        super().__init__(codec.decode_acks, state, self._window, outcomes)
+        state: I64 = np.zeros(codec.WINDOW + (limit + 1) * codec.SLOT_WORDS, np.int64)
+        state[codec.LANE], state[codec.LIMIT] = lane, limit
+        slots = state[codec.WINDOW :].reshape(-1, codec.SLOT_WORDS)
+        slots[:limit, codec.FREE] = np.arange(1, limit + 1)
+        super().__init__(state, _NO_TOPICS, outcomes)
         self._identifiers: U16 = np.zeros(limit, np.uint16)
         self._is_full = False
         self._enough = max(1, limit // 4)
-        self._sent = 0
-        """All together, of which `decoded` are settled."""
 
     def __len__(self) -> int:
-        return self._sent - self.decoded
+        open_messages: int = self._numbers[codec.OPEN]
+        return open_messages
 
     @property
     def room(self) -> int:
@@ -173,7 +170,7 @@ class InFlight(PacketReader):
         time."""
         if not self._limit:
             return sys.maxsize
-        room = self._limit - self._sent + self.decoded
+        room: int = self._limit - self._numbers[codec.OPEN]
         return 0 if self._is_full and room < self._enough else room
 
     def sent(self, heads: I64) -> U16:
@@ -182,23 +179,18 @@ class InFlight(PacketReader):
         if not self._limit:
             return NO_IDENTIFIERS
         count = len(heads)
-        free = self._limit - self._sent + self.decoded
+        free = self._limit - self._numbers[codec.OPEN]
         if count > free:
             raise ValueError(f"{count} messages, and {free} identifiers")
-        codec.take_identifiers(heads, self._state, self._window, self._identifiers)
-        self._sent += count
+        codec.take_identifiers(heads, self._state, self._identifiers)
         self._is_full = count == free
         return self._identifiers[:count]
 
     def abandon(self, at_ns: int) -> None:
         """The lane is gone: what became of the messages in flight will never be known."""
-        if len(self):
-            outcomes = self._outcomes
-            outcomes.make_room(len(self))
-            outcomes.count = codec.abandon_all(
-                at_ns, self._state, self._window, outcomes.words, outcomes.count
-            )
-            self.decoded = self._sent
+        outcomes = self._outcomes
+        outcomes.make_room(len(self))
+        outcomes.count = codec.abandon_all(at_ns, self._state, outcomes.words, outcomes.count)
 
     def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
         if raw[at] & KIND_BITS == PUBLISH:

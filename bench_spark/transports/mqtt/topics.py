@@ -18,33 +18,61 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.batches import Headers
 
-NUMBER_MARK = "%d"
-MOST_TEXT_BYTES = 65535
+_MARK = "%d"
+_MOST_TEXT_BYTES = 65535
 
 
-def topic(mqtt: Mqtt, run_id: str, index: int) -> str:
-    """Where messages for a destination are published."""
-    return _numbered(mqtt.topic or f"bench/{run_id}/{NUMBER_MARK}", index)
+@dataclass(frozen=True)
+class TopicNames:
+    """What the topics and subscriptions of a run are called."""
+
+    scenario: Scenario
+    run_id: str
+
+    @property
+    def group(self) -> str | None:
+        """Whose members divide what a subscription brings; None: every consumer has its own."""
+        scenario = self.scenario
+        if scenario.mqtt.shared_group is not None:
+            return scenario.mqtt.shared_group
+        if scenario.topology is None:
+            is_shared = scenario.consumers > scenario.destinations
+        else:
+            is_shared = scenario.wiring.consumers_per_subscription > 1
+        return f"bench-{self.run_id}" if is_shared else None
+
+    def topic(self, destination: int) -> str:
+        """Where messages for a destination are published."""
+        if _has_groups(self.scenario):
+            group = self.scenario.wiring.group_of_destination(destination)
+            return f"{self._group_topic(group)}/topic-{destination}"
+        return _numbered(self.scenario.mqtt.topic or f"bench/{self.run_id}/{_MARK}", destination)
+
+    def topic_filter(self, number: int) -> str:
+        """What consumers of a subscription ask for, without the group."""
+        if _has_groups(self.scenario):
+            return f"{self._group_topic(self.scenario.wiring.group_of_subscription(number))}/+"
+        if self.scenario.mqtt.topic_filter is not None:
+            return _numbered(self.scenario.mqtt.topic_filter, number)
+        return self.topic(number)
+
+    def subscription(self, number: int) -> str:
+        """What is said in a SUBSCRIBE."""
+        wanted = self.topic_filter(number)
+        return wanted if self.group is None else f"$share/{self.group}/{wanted}"
+
+    def consumer_lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Lanes whose destinations are what they subscribe to, by number."""
+        if self.scenario.wiring.is_plain:
+            return list(lanes)
+        return [replace(lane, destinations=(Destination(lane.subscription),)) for lane in lanes]
+
+    def _group_topic(self, group: int) -> str:
+        return f"bench/{self.run_id}/group-{group}"
 
 
-def topic_filter(mqtt: Mqtt, run_id: str, index: int) -> str:
-    """What consumers of a destination ask for, without the group."""
-    if mqtt.topic_filter is not None:
-        return _numbered(mqtt.topic_filter, index)
-    return topic(mqtt, run_id, index)
-
-
-def group(scenario: Scenario, run_id: str) -> str | None:
-    """The group whose members divide the messages of a destination; None: everyone gets all."""
-    if scenario.mqtt.shared_group is not None:
-        return scenario.mqtt.shared_group
-    return f"bench-{run_id}" if scenario.consumers > scenario.destinations else None
-
-
-def subscription(mqtt: Mqtt, run_id: str, index: int, group: str | None) -> str:
-    """What is said in a SUBSCRIBE."""
-    wanted = topic_filter(mqtt, run_id, index)
-    return wanted if group is None else f"$share/{group}/{wanted}"
+def _has_groups(scenario: Scenario) -> bool:
+    return scenario.topology not in (None, "straight-run")
 
 
 def client_id(mqtt: Mqtt, run_id: str, role: str, member: int, attempt: int = 0) -> str:
@@ -72,7 +100,7 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def _numbered(text: str, index: int) -> str:
-    return text.replace(NUMBER_MARK, str(index))
+    return text.replace(_MARK, str(index))
 
 
 def refuse_impossible(scenario: Scenario) -> None:
@@ -88,14 +116,13 @@ def refuse_impossible(scenario: Scenario) -> None:
         scenario.load.scope == "per_agent" and scenario.agents != 1
     )
     for key, name in (("topic", mqtt.topic), ("topic_filter", mqtt.topic_filter)):
-        if has_several and name is not None and NUMBER_MARK not in name:
+        if has_several and name is not None and _MARK not in name:
             raise ConfigurationError(
                 f"mqtt.{key}: with several destinations the name needs a %d for their number"
             )
     if scenario.has_both_ends and mqtt.topic_filter is not None:
-        wanted = topic_filter(mqtt, "run", 0)
-        sent = topic(mqtt, "run", 0)
-        if not matches(wanted, sent):
+        names = TopicNames(scenario, "run")
+        if not matches(names.topic_filter(0), names.topic(0)):
             raise ConfigurationError(
                 f"mqtt.topic_filter: {mqtt.topic_filter!r} does not match the topic published to, "
                 f"{mqtt.topic or 'bench/RUN/%d'!r}: nothing would arrive"
@@ -105,59 +132,18 @@ def refuse_impossible(scenario: Scenario) -> None:
 
 def _refuse_long_names(scenario: Scenario) -> None:
     """With number and group they may be longer than what was written."""
-    mqtt, run_id = scenario.mqtt, "0" * 64
-    last = scenario.destinations - 1
+    if _has_groups(scenario):
+        return  # these have short names of their own
+    names, last = TopicNames(scenario, "0" * 64), scenario.destinations - 1
     for key, name in (
-        ("topic", topic(mqtt, run_id, last)),
-        ("topic_filter", subscription(mqtt, run_id, last, group(scenario, run_id))),
+        ("topic", names.topic(last)),
+        ("topic_filter", names.subscription(last)),
     ):
-        if len(name.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
+        if len(name.encode("utf-8", "replace")) > _MOST_TEXT_BYTES:
             raise ConfigurationError(
-                f"mqtt.{key}: has more than {MOST_TEXT_BYTES} bytes with the destination's number "
+                f"mqtt.{key}: has more than {_MOST_TEXT_BYTES} bytes with the destination's number "
                 "and the group"
             )
-
-
-@dataclass(frozen=True)
-class Layout:
-    scenario: Scenario
-    run_id: str
-
-    @property
-    def group(self) -> str | None:
-        """Whose members divide what a subscription brings; None: every consumer has its own."""
-        scenario = self.scenario
-        if scenario.topology is None or scenario.mqtt.shared_group is not None:
-            return group(scenario, self.run_id)
-        is_shared = scenario.wiring.consumers_per_subscription > 1
-        return f"bench-{self.run_id}" if is_shared else None
-
-    def topic(self, destination: int) -> str:
-        if not _has_groups(self.scenario):
-            return topic(self.scenario.mqtt, self.run_id, destination)
-        group = self.scenario.wiring.group_of_destination(destination)
-        return f"{self._group_topic(group)}/topic-{destination}"
-
-    def subscription(self, number: int) -> str:
-        """What is said in a SUBSCRIBE."""
-        if not _has_groups(self.scenario):
-            return subscription(self.scenario.mqtt, self.run_id, number, self.group)
-        group = self.scenario.wiring.group_of_subscription(number)
-        wanted = f"{self._group_topic(group)}/+"
-        return wanted if self.group is None else f"$share/{self.group}/{wanted}"
-
-    def consumer_lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Lanes whose destinations are what they subscribe to, by number."""
-        if self.scenario.wiring.is_plain:
-            return list(lanes)
-        return [replace(lane, destinations=(Destination(lane.subscription),)) for lane in lanes]
-
-    def _group_topic(self, group: int) -> str:
-        return f"bench/{self.run_id}/group-{group}"
-
-
-def _has_groups(scenario: Scenario) -> bool:
-    return scenario.topology not in (None, "straight-run")
 
 
 def _refuse_names_of_topologies(scenario: Scenario) -> None:

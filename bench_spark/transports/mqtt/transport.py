@@ -29,17 +29,17 @@ from bench_spark.transports.leftovers import (
 )
 from bench_spark.transports.mqtt import KIND, codec, packets, topics
 from bench_spark.transports.mqtt.connection import (
-    Access,
-    Limits,
+    BrokerLimits,
+    MqttAccess,
     MqttConnection,
     MqttProtocol,
     access_for,
     login_for,
 )
-from bench_spark.transports.mqtt.consumers import MessageReader, MqttReceiver, Routes
+from bench_spark.transports.mqtt.consumers import MqttReceiver, PublishReader, Routes
 from bench_spark.transports.mqtt.packets import Login
 from bench_spark.transports.mqtt.producers import MqttSender, PublishPackets
-from bench_spark.transports.mqtt.topics import Layout, message_headers
+from bench_spark.transports.mqtt.topics import TopicNames, message_headers
 from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.loop import Gathering, Loop, is_gathered
@@ -56,7 +56,7 @@ _IDENTIFIER = 1
 
 
 @dataclass(frozen=True)
-class Message:
+class PublishedMessage:
     topic: bytes
     is_retained: bool
     body: bytes
@@ -74,33 +74,35 @@ class _AnyTopic(Routes):
         return 0
 
 
-class _MessageKeeper(MessageReader):
+class _MessageKeeper(PublishReader):
     """Keeps messages of QoS 0 as they come."""
 
-    def __init__(self, version: str, messages: list[Message]) -> None:
-        self._topics = _AnyTopic()
+    def __init__(self, version: str, messages: list[PublishedMessage]) -> None:
+        self._topic = _AnyTopic()
         self._kept = Arrivals(frozenset({Part.BODY}))
-        super().__init__(version, 0, self._topics, self._kept)
+        super().__init__(version, 0, self._topic, self._kept)
         self._messages = messages
 
-    def _give_on(self, body: bytes) -> None:
-        is_retained = bool(int(self._state[codec.FIRST_BYTE]) & packets.RETAIN)
-        self._messages.append(Message(self._topics.last, is_retained, body))
-        self._kept.count = 0
+    def _collect(self, raw: bytearray, found: int, before: int) -> None:
+        super()._collect(raw, found, before)
+        # At most one: no topic is in the table, so the decoder stops at every message.
+        for body in self._kept.take().bodies or ():
+            is_retained = bool(self._numbers[codec.FIRST_BYTE] & packets.RETAIN)
+            self._messages.append(PublishedMessage(self._topic.last, is_retained, body))
 
 
-class Control:
-    def __init__(self, access: Access, login: Login) -> None:
+class MqttControl:
+    def __init__(self, access: MqttAccess, login: Login) -> None:
         self._access = access
         self._version = login.version
         self._protocol = MqttProtocol(access, [login])
         self._loop = Loop()
         self._connection: MqttConnection | None = None
         self._answers: list[tuple[int, bytes]] = []
-        self.messages: list[Message] = []
+        self.messages: list[PublishedMessage] = []
         """What has arrived."""
 
-    def __enter__(self) -> Control:
+    def __enter__(self) -> MqttControl:
         try:
             [self._connection] = open_connections(self._protocol, 1, self._loop)
         except BaseException:
@@ -120,7 +122,7 @@ class Control:
         return self._connection
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BrokerLimits:
         return self.connection.limits
 
     def subscribe(self, topic_filter: str, qos: int = 0) -> int:
@@ -160,13 +162,13 @@ class Control:
 
 
 def probe(
-    access: Access, login: Login, scenario: Scenario, topic: str, group: str | None
+    access: MqttAccess, login: Login, scenario: Scenario, topic: str, group: str | None
 ) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks.
 
     `login` and `topic` are nobody else's: other agents try the same at the same time.
     """
-    with Control(access, login) as control:
+    with MqttControl(access, login) as control:
         _refuse_what_is_not_allowed(access, scenario, control.limits, group)
         product, version = _told_version(control)
     if scenario.producers:
@@ -187,7 +189,7 @@ def probe(
 
 
 def _refuse_what_is_not_allowed(
-    access: Access, scenario: Scenario, limits: Limits, group: str | None
+    access: MqttAccess, scenario: Scenario, limits: BrokerLimits, group: str | None
 ) -> None:
     mqtt = scenario.mqtt
     wanted = mqtt.topic_filter or ""
@@ -209,7 +211,7 @@ def _refuse_what_is_not_allowed(
             raise BrokerRefused(f"{access.address}: mqtt.{key}: {what}")
 
 
-def _told_version(control: Control) -> tuple[str, str]:
+def _told_version(control: MqttControl) -> tuple[str, str]:
     """Product and version, as Mosquitto and others publish them in a topic."""
     if control.subscribe(VERSION_TOPIC) < packets.FAILED and control.wait_for_message(
         VERSION_SECONDS
@@ -220,14 +222,14 @@ def _told_version(control: Control) -> tuple[str, str]:
     return "MQTT broker", "unknown"
 
 
-def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
+def _try_size(access: MqttAccess, login: Login, scenario: Scenario, topic: str) -> None:
     """Publish a message as large as those of the load, which nobody gets: a broker for which it is
     too large closes the connection, and version 3.1.1 has no packet that names the reason."""
     size = scenario.largest_body_bytes
     headers = message_headers(scenario.mqtt)
     publish = PublishPackets(login.version, topic, qos=0, retain=False, headers=headers)
     message = publish.message(bytes(size))
-    with Control(access, login) as control:
+    with MqttControl(access, login) as control:
         limit = control.limits.packet_bytes
         if limit is not None and len(message) > limit:
             raise BrokerRefused(
@@ -243,9 +245,9 @@ def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> N
             ) from error
 
 
-def _try_qos(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
+def _try_qos(access: MqttAccess, login: Login, scenario: Scenario, topic: str) -> None:
     qos = scenario.mqtt.qos
-    with Control(access, login) as control:
+    with MqttControl(access, login) as control:
         granted = control.subscribe(topic, qos)
     # Whoever may not subscribe here may still be allowed to where the load goes.
     if granted < qos:
@@ -254,10 +256,10 @@ def _try_qos(access: Access, login: Login, scenario: Scenario, topic: str) -> No
         )
 
 
-def _try_group(access: Access, login: Login, topic: str) -> None:
+def _try_group(access: MqttAccess, login: Login, topic: str) -> None:
     """A broker that does not know groups may take `$share/...` for a topic like any other, and
     nothing would ever arrive."""
-    with Control(access, login) as control:
+    with MqttControl(access, login) as control:
         granted = control.subscribe(f"$share/bench-probe/{topic}")
         if granted >= packets.FAILED:
             raise BrokerRefused(
@@ -288,7 +290,7 @@ class MqttSweeper:
 
     def find(self, wanted: Wanted) -> list[Leftover]:
         """The first message of a topic is the retained one; what else comes, somebody publishes."""
-        with Control(self._access, self._login()) as control:
+        with MqttControl(self._access, self._login()) as control:
             control.subscribe(f"{_ROOT}/#")
             control.listen(WATCHED_SECONDS)
         retained: dict[str, int] = {}
@@ -314,7 +316,7 @@ class MqttSweeper:
         return with_their_runs(one for one in found if one.run_id and wanted.takes(one.run_id))
 
     def delete(self, leftovers: Sequence[Leftover]) -> None:
-        with Control(self._access, self._login()) as control:
+        with MqttControl(self._access, self._login()) as control:
             for one in leftovers:
                 if one.kind == "retained":
                     # An empty message takes the place of the one that is there.
@@ -322,7 +324,7 @@ class MqttSweeper:
                     control.publish(empty.message(b""), f"removing what {one.name!r} retains")
         for one in leftovers:
             if one.kind == "session":
-                with Control(self._access, self._login(one.name)):
+                with MqttControl(self._access, self._login(one.name)):
                     pass  # a clean one, which ends with this connection, has taken its place
 
     def _login(self, client_id: str | None = None) -> Login:
@@ -358,14 +360,14 @@ class MqttTransport:
         self._run_id = context.run_id
         self._attempt = context.attempt
         self._access = access_for(context)
-        self._layout = Layout(context.scenario, context.run_id)
+        self._names = TopicNames(context.scenario, context.run_id)
         seconds = context.scenario.reconnect_seconds
         self._rule = ReopeningRule(seconds) if seconds else None
 
     def probe(self) -> BrokerFacts:
         own = f"probe-{secrets.token_hex(4)}"
         topic = f"bench/{self._run_id}/{own}"
-        return probe(self._access, self._login(own, 0), self._scenario, topic, self._layout.group)
+        return probe(self._access, self._login(own, 0), self._scenario, topic, self._names.group)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """Topics need no making. Those of the run's own are its own to tidy up."""
@@ -374,7 +376,7 @@ class MqttTransport:
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """Topics need no declaration, and MQTT cannot list them: all count as there."""
-        return tuple(replace(one, name=self._layout.topic(one.index)) for one in destinations)
+        return tuple(replace(one, name=self._names.topic(one.index)) for one in destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         sender = MqttSender(self._mqtt, self._scenario.largest_body_bytes)
@@ -387,7 +389,7 @@ class MqttTransport:
     ) -> Consumers:
         receiver = MqttReceiver(
             self._mqtt,
-            self._layout.subscription,
+            self._names.subscription,
             Arrivals(want, self._scenario.most_arriving_bytes),
             empties_queue=not self._scenario.consumer.is_slow,
             forgetting=self._forgetting(lanes),
@@ -395,7 +397,7 @@ class MqttTransport:
         is_flowing = is_gathered(self._scenario, acknowledges=self._mqtt.qos > 0)
         logins = [self._consumer_login(lane.member) for lane in lanes]
         protocol = MqttProtocol(self._access, logins, Gathering() if is_flowing else None)
-        own = self._layout.consumer_lanes(lanes)
+        own = self._names.consumer_lanes(lanes)
         return SocketConsumers(receiver, protocol, own, now_ns, self._rule)
 
     def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
@@ -409,7 +411,7 @@ class MqttTransport:
         own = [one for one in destinations if one.declared]
         if not self._mqtt.retain or not own:
             return
-        with Control(self._access, self._login("tidy", own[0].index)) as control:
+        with MqttControl(self._access, self._login("tidy", own[0].index)) as control:
             for one in own:
                 packets = PublishPackets(self._mqtt.version, one.name or "", qos=0, retain=True)
                 control.publish(packets.message(b""), f"removing what {one.name!r} retains")

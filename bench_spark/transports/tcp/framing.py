@@ -6,7 +6,7 @@ Of a body only what is wanted is kept: its first 32 bytes, or all of it.
 from __future__ import annotations
 
 import itertools
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -61,13 +61,7 @@ comes."""
 # -- the way out -----------------------------------------------------------------------------------
 
 
-class Framing(Protocol):
-    def data(self, batch: Batch) -> bytes | memoryview:
-        """The bytes of these messages, good until the next call. Raises ConfigurationError for one
-        that cannot be sent."""
-
-
-def framing_of(tcp: Tcp) -> Framing:
+def framing_of(tcp: Tcp) -> LengthFraming | LineFraming:
     return LengthFraming(tcp) if tcp.framing == "length" else LineFraming()
 
 
@@ -93,6 +87,8 @@ class LengthFraming:
         return size.to_bytes(self._width, self._order)
 
     def data(self, batch: Batch) -> bytes | memoryview:
+        """The bytes of these messages, good until the next call. Raises ConfigurationError for one
+        that cannot be sent."""
         if is_alike(batch):
             tail, tails = shared_and_own_tails(batch.tail)
             template = self._templates.of(self, tail, batch.head_bytes)
@@ -129,15 +125,7 @@ class LineFraming:
 # -- the way in ------------------------------------------------------------------------------------
 
 
-class Parser(Protocol):
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        """Decode what the buffer holds up to `end`; how many bytes are done with.
-
-        The rest is the beginning of something: it must come first in the next call's buffer.
-        """
-
-
-def parser_of(tcp: Tcp, lane: int, arrivals: Arrivals) -> Parser:
+def parser_of(tcp: Tcp, lane: int, arrivals: Arrivals) -> StreamParser:
     if tcp.framing == "line":
         return LineParser(lane, arrivals)
     return LengthParser(tcp, lane, arrivals)
@@ -206,6 +194,10 @@ class LengthParser:
         self._state[_WANTS_BODIES] = arrivals.wants_bodies or arrivals.wants_headers
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        """Decode what the buffer holds up to `end`; how many bytes are done with.
+
+        The rest is the beginning of something: it must come first in the next call's buffer.
+        """
         at = 0
         arrivals = self._arrivals
         while True:
@@ -278,6 +270,9 @@ class LineParser:
                 tag=np.zeros(count, np.uint64),
             )
         )
+
+
+StreamParser = LengthParser | LineParser
 
 
 @warm_up

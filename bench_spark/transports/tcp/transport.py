@@ -28,7 +28,7 @@ from bench_spark.transports.sockets.listening import (
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import OpenLane, PlainProtocol, dialled
 from bench_spark.transports.tcp import KIND
-from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
+from bench_spark.transports.tcp.framing import StreamParser, framing_of, parser_of, size_limit
 
 NAME = "TCP"
 
@@ -72,7 +72,7 @@ def _refuse_envelopes(scenario: Scenario) -> None:
 
 
 class TcpConnection(SocketConnection):
-    parser: Parser | None = None
+    parser: StreamParser | None = None
     """What is made of that which arrives; without one it is of no interest."""
     awaits_peer = False
     """Whether closing says that all was sent, and waits for the peer to say that it has read it."""

@@ -163,3 +163,13 @@ def test_lines_of_the_consumer_tool_count_as_progress() -> None:
     taken = list(kafka_tools._for_seconds(lines, seconds=3))
     assert len(taken) == 5
     assert [one.messages for one in kafka_tools.consumed(taken)] == [0, 1000, 2000, 3000, 4000]
+
+
+def test_franz_go_says_how_many_there_were_so_far() -> None:
+    lines = [Printed(text, float(at), 2.0 * at) for at, text in enumerate(("0", "x", "7", "90"))]
+    assert kafka_tools.counted(lines) == [Progress(2, 7, 4), Progress(3, 90, 6)]
+
+
+def test_where_no_go_is_installed_franz_go_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert kafka_tools.franz_go() == "franz-go is left out: no Go is installed"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench_spark.monitor.endpoints import flow_state, flow_values, is_held_back
 from bench_spark.monitor.monitor import SourceTotals, never_read, resources_document
-from bench_spark.monitor.reading import COLUMNS, Reading, Unreadable, usage_between
+from bench_spark.monitor.reading import COLUMNS, Reading, SourceUnreadable, usage_between
 
 BEFORE = Reading(
     at_ns=1_000_000_000,
@@ -108,7 +108,7 @@ def test_a_reading_survives_its_message(**fields: Any) -> None:
     ids=str,
 )
 def test_a_message_that_is_no_reading_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(SourceUnreadable):
         Reading.from_message(AFTER.as_message() | change)
 
 

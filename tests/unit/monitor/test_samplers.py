@@ -19,7 +19,7 @@ from test_parsers import DOCKER
 from bench_spark.config.broker import Broker, ResourceSource
 from bench_spark.monitor.containers import ROOT, CgroupSampler, DockerSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
-from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
+from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, SourceUnreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer
 from bench_spark.monitor.sources import CommandSampler, make_sampler
 
@@ -119,14 +119,14 @@ def test_a_pattern_finds_processes_by_their_command_line_but_not_ourselves(
     """The busy process is a child of this one, so another stands for the sampler here."""
     sampler = ProcessSampler(matching("written-by-busy-child", own_pid=1 << 22))
     assert sampler.read().gauges["processes"] == 2
-    with pytest.raises(Unreadable, match="no process matches"):
+    with pytest.raises(SourceUnreadable, match="no process matches"):
         ProcessSampler(matching("written-by-busy-child")).read()
 
 
 def test_a_process_that_is_not_there_is_unreadable() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    with pytest.raises(Unreadable, match=f"there is no process {process.pid}"):
+    with pytest.raises(SourceUnreadable, match=f"there is no process {process.pid}"):
         ProcessSampler(one_process(process.pid)).read()
 
 
@@ -184,7 +184,7 @@ def test_a_number_that_was_handed_to_another_process_is_not_the_broker(proc: Pat
     sampler = ProcessSampler(one_process(77))
     sampler.read()
     (directory / "stat").write_text((directory / "stat").read_text().replace(" 5 0", " 6 0"))
-    with pytest.raises(Unreadable, match="belongs to another one"):
+    with pytest.raises(SourceUnreadable, match="belongs to another one"):
         sampler.read()
 
 
@@ -217,7 +217,7 @@ def test_a_control_group_is_read_with_the_groups_inside_it(tmp_path: Path, proc:
 
 
 def test_a_path_that_is_no_control_group_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="is no control group"):
+    with pytest.raises(SourceUnreadable, match="is no control group"):
         CgroupSampler("nothing", tmp_path).read()
 
 
@@ -276,9 +276,9 @@ def test_a_container_is_asked_for_at_the_socket(docker_socket: tuple[str, list[s
 def test_a_container_or_a_daemon_that_is_not_there_says_so(
     docker_socket: tuple[str, list[str]], tmp_path: Path
 ) -> None:
-    with pytest.raises(Unreadable, match="404 for container other"):
+    with pytest.raises(SourceUnreadable, match="404 for container other"):
         DockerSampler("other", docker_socket[0], 5.0).read()
-    with pytest.raises(Unreadable, match="No such file"):
+    with pytest.raises(SourceUnreadable, match="No such file"):
         DockerSampler("broker", str(tmp_path / "none"), 5.0).read()
 
 
@@ -316,7 +316,7 @@ def test_rabbitmqctl_is_the_one_that_the_broker_file_names() -> None:
 )
 def test_a_command_that_fails_or_hangs_says_so(sampler: CommandSampler, problem: str) -> None:
     began = time.monotonic()
-    with pytest.raises(Unreadable, match=problem) as refused:
+    with pytest.raises(SourceUnreadable, match=problem) as refused:
         sampler.read()
     assert "hunter2" not in str(refused.value)
     assert time.monotonic() - began < 30
@@ -334,7 +334,7 @@ class Counting:
 
     def read(self) -> Reading:
         if self.problem:
-            raise Unreadable(self.problem)
+            raise SourceUnreadable(self.problem)
         self.number += 1
         return Reading(self.number, "there", 8, values={"number": self.number})
 
@@ -361,7 +361,7 @@ def test_a_remote_sampler_is_asked_over_one_connection(
     assert remote.read().host == "there"
     assert len(server[2]) == 1
     server[1].problem = "there is no process 5"
-    with pytest.raises(Unreadable, match="there is no process 5"):
+    with pytest.raises(SourceUnreadable, match="there is no process 5"):
         remote.read()
     remote.close()
 
@@ -370,7 +370,7 @@ def test_who_does_not_know_the_token_learns_nothing(
     server: tuple[SamplerServer, Counting, list[str]],
 ) -> None:
     wrong = RemoteSampler(("127.0.0.1", server[0].port), TOKEN + "!", 5.0)
-    with pytest.raises(Unreadable, match="is the token the same") as refused:
+    with pytest.raises(SourceUnreadable, match="is the token the same") as refused:
         wrong.read()
     assert TOKEN not in str(refused.value)
     with socket.create_connection(("127.0.0.1", server[0].port)) as stranger:
@@ -384,7 +384,7 @@ def test_who_does_not_know_the_token_learns_nothing(
 def test_a_sampler_that_nobody_runs_says_where_it_was_looked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unreadable, match=f"127.0.0.1:{port}: Connection refused"):
+    with pytest.raises(SourceUnreadable, match=f"127.0.0.1:{port}: Connection refused"):
         RemoteSampler(("127.0.0.1", port), TOKEN, 5.0).read()
 
 
@@ -393,7 +393,7 @@ def wait_for_reading(sampler: CalledSampler) -> Reading:
     while True:
         try:
             return sampler.read()
-        except Unreadable:
+        except SourceUnreadable:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
@@ -430,7 +430,7 @@ def test_a_caller_with_another_token_is_not_taken_for_the_sampler() -> None:
         while not said:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        with pytest.raises(Unreadable, match="does not know the token"):
+        with pytest.raises(SourceUnreadable, match="does not know the token"):
             called.read()
     finally:
         has_ended.set()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench_spark.monitor.endpoints import parse_text
-from bench_spark.report.exporter import PREFIX, Trial, exposition
+from bench_spark.report.exporter import PREFIX, ExportedRun, exposition
 from bench_spark.store.schema import PERCENTILES
 from bench_spark.watch.followed_run import StoredWindow
 
@@ -27,7 +27,7 @@ WINDOW = StoredWindow(
     9.0,
     {"latency": {name: 1000 for name, _ in PERCENTILES}},
 )
-TRIAL = Trial("r", "s", "b", {}, "measure", {"sent": 1, "received_once": 1}, WINDOW)
+TRIAL = ExportedRun("r", "s", "b", {}, "measure", {"sent": 1, "received_once": 1}, WINDOW)
 TOLD = list(parse_text(exposition(TRIAL)))
 
 

@@ -11,24 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report.page import (
+from bench_spark.report.blocks import (
     Block,
     Bullets,
-    Charts,
     Details,
     Figure,
     Grid,
     Heading,
     Mark,
-    Page,
+    PageSection,
     Paragraph,
     ProgressBar,
     Queries,
-    Section,
     Table,
     Tiles,
-    fragment,
 )
+from bench_spark.report.page import Charts, Page, fragment
 from bench_spark.report.queries import Query
 
 HOSTILE = "<script>alert('x')</script>&\" onclick='x'"
@@ -99,7 +97,7 @@ def test_a_hostile_text_is_harmless_in_every_block(block: Block) -> None:
 )
 def test_data_stays_what_it_is_and_never_ends_its_element(data: Any) -> None:
     charts = Charts({"chart-1": {"data": data}})
-    page = Page(Heading("t"), [Section("s", "S", [])], charts).html
+    page = Page(Heading("t"), [PageSection("s", "S", [])], charts).html
     begin = page.index('id="charts">') + len('id="charts">')
     body = page[begin : page.index("</script>", begin)]
     assert "<" not in body

@@ -18,7 +18,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.monitor.endpoints import parse_text
 from bench_spark.plan import make_plan
-from bench_spark.report.exporter import Exporter, ExportingDisplay, Trial, exposition
+from bench_spark.report.exporter import ExportedRun, Exporter, exposition
 from bench_spark.report.live import LiveLog
 
 SECOND = 1_000_000_000
@@ -35,10 +35,10 @@ class HandWindow:
 
 
 def test_a_trial_is_told_as_counters_rates_and_quantiles() -> None:
-    trial = Trial(
+    trial = ExportedRun(
         "r1", "steady", "mine", {"git.sha": "ab"}, "measure", {"sent": 5, "received_once": 4}
     )
-    text = exposition(Trial(**{**vars(trial), "window": HandWindow()}))
+    text = exposition(ExportedRun(**{**vars(trial), "window": HandWindow()}))
     found = {
         (sample.name, sample.labels.get("quantile")): sample.value for sample in parse_text(text)
     }
@@ -63,13 +63,18 @@ def test_without_a_trial_only_that_is_told() -> None:
 
 @given(st.text())
 def test_any_value_of_a_tag_survives_its_escaping(value: str) -> None:
-    text = exposition(Trial("r", "s", "b", {"t": value}, totals={"sent": 1}))
+    text = exposition(ExportedRun("r", "s", "b", {"t": value}, totals={"sent": 1}))
     assert [s.labels["tag_t"] for s in parse_text(text) if s.labels] == [value, value]
 
 
 @pytest.fixture
-def exporter() -> Iterator[Exporter]:
-    exporter = Exporter("127.0.0.1", 0)
+def display() -> LiveLog:
+    return LiveLog(io.StringIO())
+
+
+@pytest.fixture
+def exporter(display: LiveLog) -> Iterator[Exporter]:
+    exporter = Exporter("127.0.0.1", 0, display, "mine")
     yield exporter
     exporter.close()
 
@@ -81,9 +86,9 @@ def scraped(exporter: Exporter, path: str = "/metrics") -> str:
         return text
 
 
-def test_the_endpoint_follows_the_run_that_the_display_is_told_of(exporter: Exporter) -> None:
-    stream = io.StringIO()
-    display = ExportingDisplay(LiveLog(stream), exporter, "mine")
+def test_the_endpoint_follows_the_run_that_the_display_is_told_of(
+    display: LiveLog, exporter: Exporter
+) -> None:
     plan = make_plan(Scenario(name="steady", tags={"who": 'a "b"'}), "r1")
     assert "bench_spark_running 0" in scraped(exporter)
     display.name_next("a name")
@@ -105,7 +110,6 @@ def test_the_endpoint_follows_the_run_that_the_display_is_told_of(exporter: Expo
     assert 'phase="measure"' in scraped(exporter)
     display.ended()
     assert "bench_spark_running 0" in scraped(exporter)
-    assert "a name  warm-up" in stream.getvalue()
 
 
 def test_there_is_nothing_but_the_metrics(exporter: Exporter) -> None:
@@ -115,7 +119,7 @@ def test_there_is_nothing_but_the_metrics(exporter: Exporter) -> None:
 
 def test_a_port_that_is_taken_is_refused_by_name(exporter: Exporter) -> None:
     with pytest.raises(EnvironmentNotReady, match=f"--prometheus.*{exporter.port}"):
-        Exporter("127.0.0.1", exporter.port)
+        Exporter("127.0.0.1", exporter.port, LiveLog(io.StringIO()), "mine")
 
 
 @pytest.mark.parametrize("text", ["x", "0", "70000", "host:", "host:x", ""])

@@ -20,7 +20,7 @@ from bench_spark.report.timeline import (
     WINDOW_COLUMNS,
     RunTables,
     RunTimes,
-    Timeline,
+    TimeSeries,
     newest_windows,
     thinned,
     timeline_of,
@@ -58,7 +58,7 @@ def timeline(
     windows: list[dict[str, Any]],
     resources: list[dict[str, Any]] | None = None,
     events: list[dict[str, Any]] | None = None,
-) -> Timeline:
+) -> TimeSeries:
     tables = RunTables(
         of_schema(windows, METRICS, WINDOW_COLUMNS),
         of_schema(resources or [], RESOURCES, RESOURCE_COLUMNS),

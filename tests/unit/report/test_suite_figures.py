@@ -13,13 +13,13 @@ from bench_spark.config.suite import Trial, trials_of
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.suite import SuiteFigure, suite_figures
-from bench_spark.report.suite_table import Outcome, suite_table
+from bench_spark.report.suite_table import TrialResult, suite_table
 
 COLUMNS = "columns: [{value: latency.p99}]"
 
 
 def figures(
-    tmp_path: Path, text: str, outcome: Callable[[Trial], Outcome] | None = None
+    tmp_path: Path, text: str, outcome: Callable[[Trial], TrialResult] | None = None
 ) -> list[SuiteFigure]:
     file = tmp_path / "study.yaml"
     file.write_text(f"base: steady\n{text}")
@@ -28,11 +28,11 @@ def figures(
     return suite_figures(suite_table(suite, found))
 
 
-def result(trial: Trial, **changes: Any) -> Outcome:
+def result(trial: Trial, **changes: Any) -> TrialResult:
     rate = 100.0 * trial.number
     used = {"host": "h", "written_bytes": 5_000_000, "device_written_bytes": 1_000_000}
     used |= {"cpu_user_share_of_machine": 0.25, "cpu_system_share_of_machine": 0.05}
-    return Outcome(
+    return TrialResult(
         documents.changed(
             rates={"send_rate": rate, "receive_rate": rate},
             resources={"broker": {"node": used}},
@@ -139,9 +139,9 @@ def test_repetitions_have_their_extremes(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_leaves_a_hole(tmp_path: Path) -> None:
-    def only_odd(trial: Trial) -> Outcome:
-        return result(trial) if trial.number % 2 else Outcome(failure="the broker refused it")
+    def only_odd(trial: Trial) -> TrialResult:
+        return result(trial) if trial.number % 2 else TrialResult(failure="the broker refused it")
 
     found = figures(tmp_path, "axes: {producers: [1, 2, 3]}", only_odd)
     assert list(lines(found[0]).values()) == [[1, 3]]
-    assert figures(tmp_path, "axes: {producers: [1]}", lambda _: Outcome(failure="no")) == []
+    assert figures(tmp_path, "axes: {producers: [1]}", lambda _: TrialResult(failure="no")) == []

@@ -19,7 +19,7 @@ from bench_spark.config.suite_loader import load_suite
 from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.formatting import in_order
 from bench_spark.report.suite import SuiteReport, write_markdown
-from bench_spark.report.suite_table import Figure, Outcome, SuiteTable, TableCell, suite_table
+from bench_spark.report.suite_table import Spread, SuiteTable, TableCell, TrialResult, suite_table
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -50,13 +50,13 @@ def suite_of(tmp_path: Path, text: str) -> Suite:
     return load_suite(str(file))
 
 
-def table_of(suite: Suite, outcome_of: Callable[[Trial], Outcome | None]) -> SuiteTable:
+def table_of(suite: Suite, outcome_of: Callable[[Trial], TrialResult | None]) -> SuiteTable:
     outcomes = {trial.key: outcome_of(trial) for trial in trials_of(suite)}
     return suite_table(suite, {key: found for key, found in outcomes.items() if found is not None})
 
 
 def report_of(table: SuiteTable) -> SuiteReport:
-    return SuiteReport(table, load_suite("delivery"), "study", "rabbitmq", "bench-store")
+    return SuiteReport(table, "study", "rabbitmq", "bench-store")
 
 
 def markdown(table: SuiteTable) -> str:
@@ -65,16 +65,16 @@ def markdown(table: SuiteTable) -> str:
     return writer.getvalue()
 
 
-def only_cell(suite: Suite, *outcomes: Outcome | None) -> TableCell:
+def only_cell(suite: Suite, *outcomes: TrialResult | None) -> TableCell:
     found = iter(outcomes)
     (cell,) = table_of(suite, lambda _: next(found)).cells
     return cell
 
 
-def shown_figures(cell: TableCell, table: SuiteTable) -> list[Figure | None]:
+def shown_figures(cell: TableCell, table: SuiteTable) -> list[Spread | None]:
     """Those of the columns that the suite asks for, none of which may hold words."""
     shown = cell.figures[: len(table.columns)]
-    figures = [figure for figure in shown if figure is None or isinstance(figure, Figure)]
+    figures = [figure for figure in shown if figure is None or isinstance(figure, Spread)]
     assert len(figures) == len(table.columns)
     return figures
 
@@ -92,29 +92,29 @@ def three_times(tmp_path: Path) -> Suite:
 # ---- golden: the study's own table with everything that can happen to a row
 
 
-def rates_of_the_study(trial: Trial) -> Outcome | None:
+def rates_of_the_study(trial: Trial) -> TrialResult | None:
     match trial.parameters["load.rate_per_second"]:
         case 100:
-            return Outcome(result(50, 100.0))
+            return TrialResult(result(50, 100.0))
         case 1000:
-            return Outcome(result(40, 999.9))
+            return TrialResult(result(40, 999.9))
         case 10000:
             return None
         case 20000:
-            return Outcome(failure="hook before: timed out after 60 s")
+            return TrialResult(failure="hook before: timed out after 60 s")
         case 30000:
-            return Outcome(result(1_200, 30_000.0, "p99_us"))
+            return TrialResult(result(1_200, 30_000.0, "p99_us"))
         case 50000:
             reasons = ["the rate was not kept: 41200 of 50000 msg/s"]
-            return Outcome(result(90_000, 41_200.4, status="degraded", reasons=reasons))
+            return TrialResult(result(90_000, 41_200.4, status="degraded", reasons=reasons))
         case 80000:
-            return Outcome(documents.never_started())
+            return TrialResult(documents.never_started())
         case "max":
-            return Outcome(result(150_000, 43_210.9))
+            return TrialResult(result(150_000, 43_210.9))
         case _:
             scenario = trial.at_rate(41_000).dump()
             note = ">= 41000 msg/s, generator-limited"
-            return Outcome(result(2_000, 40_999.7, scenario=scenario), note=note)
+            return TrialResult(result(2_000, 40_999.7, scenario=scenario), note=note)
 
 
 def study_table() -> SuiteTable:
@@ -137,10 +137,10 @@ report:
 """,
     )
 
-    def outcome_of(trial: Trial) -> Outcome | None:
+    def outcome_of(trial: Trial) -> TrialResult | None:
         if trial.parameters == {"amqp.confirms": 0, "queue": "plain"} and trial.repetition == 2:
             return None
-        return Outcome(result(100 * trial.repetition, 1000.0 * trial.repetition))
+        return TrialResult(result(100 * trial.repetition, 1000.0 * trial.repetition))
 
     return table_of(suite, outcome_of)
 
@@ -181,7 +181,7 @@ report:
     suite = suite_of(tmp_path, text)
     document = result(100, 5.0, delivery_rate=0.5)
     document["percentiles"]["interval_mean"]["latency"]["mean_us"] = 77.0
-    table = table_of(suite, lambda _: Outcome(document))
+    table = table_of(suite, lambda _: TrialResult(document))
     (cell,) = table.cells
     found = [figure and figure.median for figure in shown_figures(cell, table)]
     assert found == [50 * 16, 77.0, 100 * 16, None, 5.0, 0.5]
@@ -197,13 +197,13 @@ report:
 
 
 def test_repetitions_become_their_median_with_the_extremes(three_times: Suite) -> None:
-    cell = only_cell(three_times, *(Outcome(result(us, 10.0 * us)) for us in (30, 10, 20)))
+    cell = only_cell(three_times, *(TrialResult(result(us, 10.0 * us)) for us in (30, 10, 20)))
     latency, received, *_ = cell.figures
-    assert isinstance(latency, Figure)
+    assert isinstance(latency, Spread)
     assert (latency.lowest, latency.median, latency.highest) == (160, 320, 480)
-    assert isinstance(received, Figure)
+    assert isinstance(received, Spread)
     assert (received.lowest, received.median, received.highest) == (100, 200, 300)
-    assert (cell.status, cell.asked, cell.measured, cell.notes) == ("valid", 3, 3, ())
+    assert (cell.status, len(cell.trials), cell.measured, cell.notes) == ("valid", 3, 3, ())
 
 
 @pytest.mark.parametrize(
@@ -213,18 +213,20 @@ def test_a_lower_bound_above_the_median_does_not_touch_it(
     three_times: Suite, bounded: tuple[int, ...], is_lower_bound: bool
 ) -> None:
     outcomes = [
-        Outcome(result(us, 1.0, *(["p99_us"] if us in bounded else []))) for us in (10, 20, 30)
+        TrialResult(result(us, 1.0, *(["p99_us"] if us in bounded else []))) for us in (10, 20, 30)
     ]
     latency, *_ = only_cell(three_times, *outcomes).figures
-    assert isinstance(latency, Figure)
+    assert isinstance(latency, Spread)
     assert latency.is_lower_bound == is_lower_bound
 
 
 def test_a_repetition_that_is_missing_or_failed_is_told_beside_the_others(
     three_times: Suite,
 ) -> None:
-    cell = only_cell(three_times, Outcome(result(10, 1.0)), None, Outcome(failure="no broker"))
-    assert (cell.status, cell.asked, cell.measured) == ("missing", 3, 1)
+    cell = only_cell(
+        three_times, TrialResult(result(10, 1.0)), None, TrialResult(failure="no broker")
+    )
+    assert (cell.status, len(cell.trials), cell.measured) == ("missing", 3, 1)
     assert cell.notes == ("repetition 2 missing: not run", "repetition 3 failed: no broker")
 
 
@@ -232,18 +234,18 @@ def test_a_repetition_that_is_missing_or_failed_is_told_beside_the_others(
     ("outcome", "status", "note"),
     [
         (None, "missing", "missing: not run"),
-        (Outcome(), "missing", "missing: not run"),
-        (Outcome(failure="no\nbroker"), "failed", "failed: no broker"),
+        (TrialResult(), "missing", "missing: not run"),
+        (TrialResult(failure="no\nbroker"), "failed", "failed: no broker"),
         (
-            Outcome(result(1, 1.0, status="aborted", reasons=["interrupted"])),
+            TrialResult(result(1, 1.0, status="aborted", reasons=["interrupted"])),
             "failed",
             "failed: interrupted",
         ),
-        (Outcome(result(1, 1.0, status="failed")), "failed", "failed: failed"),
+        (TrialResult(result(1, 1.0, status="failed")), "failed", "failed: failed"),
     ],
 )
 def test_a_cell_without_a_result_says_what_it_lacks(
-    one_cell: Suite, outcome: Outcome | None, status: str, note: str
+    one_cell: Suite, outcome: TrialResult | None, status: str, note: str
 ) -> None:
     cell = only_cell(one_cell, outcome)
     assert (cell.status, cell.measured, cell.notes) == (status, 0, (note,))
@@ -251,14 +253,14 @@ def test_a_cell_without_a_result_says_what_it_lacks(
 
 
 def test_a_degraded_result_keeps_its_numbers_and_gets_a_mark(one_cell: Suite) -> None:
-    outcome = Outcome(result(100, 7.0, status="degraded", reasons=["a", "b"]))
+    outcome = TrialResult(result(100, 7.0, status="degraded", reasons=["a", "b"]))
     text = markdown(table_of(one_cell, lambda _: outcome))
     assert "| 1 | 1.60 ms [1] | 7 [1] |" in text
     assert "[1] degraded: a; b" in text
 
 
 def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite) -> None:
-    def outcome(trial: Trial) -> Outcome:
+    def outcome(trial: Trial) -> TrialResult:
         busy = {"name": "host_cpu", "verdict": "warn", "text": f"busy {trial.repetition}"}
         bounds = [
             {"name": "lower_bounds", "verdict": "warn", "text": f"{name}: p99"} for name in "ab"
@@ -269,11 +271,12 @@ def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite
         facts = {"product": "RabbitMQ", "version": version}
         environment = {"hosts": [{"cores": 2, "cpu": "c", "memory_bytes": 10**9}], "broker": facts}
         found = result(1, 1.0, audit={"checks": checks}, environment=environment)
-        return Outcome(found)
+        return TrialResult(found)
 
     table = table_of(three_times, outcome)
-    assert [text.rpartition(", ")[2] for text in table.brokers] == ["RabbitMQ 4.0", "RabbitMQ 4.1"]
-    assert table.machines == ("2 cores (c), 1.00 GB of memory",)
+    *brokers, machine = table.surroundings
+    assert [text.rpartition(", ")[2] for _, text in brokers] == ["RabbitMQ 4.0", "RabbitMQ 4.1"]
+    assert machine == ("machine", "2 cores (c), 1.00 GB of memory")
     found = [(one.check, one.trials, one.of_trials, one.text) for one in table.warnings]
     assert found == [("host_cpu", 3, 3, "busy 1"), ("lower_bounds", 1, 3, "a: p99; b: p99")]
     text = markdown(table)
@@ -289,14 +292,14 @@ def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite
 @pytest.mark.parametrize("end", ["trials", "disputed", "nothing_kept"])
 def test_a_search_whose_answer_is_doubtful_is_degraded(one_cell: Suite, end: str) -> None:
     note = "9,000 msg/s, not settled: 9,000 to 9,400 msg/s"
-    doubtful = only_cell(one_cell, Outcome(result(1, 1.0), note=note, search_end=end))
+    doubtful = only_cell(one_cell, TrialResult(result(1, 1.0), note=note, search_end=end))
     assert (doubtful.status, doubtful.measured) == ("degraded", 1)
     assert doubtful.notes[0].startswith("degraded: ")
     assert doubtful.notes[1] == note
     assert doubtful.is_settled is (end == "nothing_kept")
-    settled = only_cell(one_cell, Outcome(result(1, 1.0), search_end="settled"))
+    settled = only_cell(one_cell, TrialResult(result(1, 1.0), search_end="settled"))
     assert (settled.status, settled.is_settled) == ("valid", True)
-    assert only_cell(one_cell, Outcome(result(1, 1.0))).is_settled is None
+    assert only_cell(one_cell, TrialResult(result(1, 1.0))).is_settled is None
 
 
 RESOURCES = """
@@ -345,7 +348,7 @@ def test_what_the_broker_used_is_told_or_unknown(
     tmp_path: Path, resources: dict[str, Any], cells: str
 ) -> None:
     suite = suite_of(tmp_path, RESOURCES)
-    table = table_of(suite, lambda _: Outcome(result(1, 1.0, resources=resources)))
+    table = table_of(suite, lambda _: TrialResult(result(1, 1.0, resources=resources)))
     assert f"| 1 | {cells} |" in markdown(table)
     sheet, document = io.StringIO(), io.StringIO()
     write_csv(report_of(table), sheet)
@@ -366,7 +369,7 @@ def test_repetitions_tell_every_state_once(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, f"repetitions: 3{RESOURCES}")
     states = iter(["never", "intermittent", "never"])
     table = table_of(
-        suite, lambda _: Outcome(result(1, 1.0, resources={"flow": {"state": next(states)}}))
+        suite, lambda _: TrialResult(result(1, 1.0, resources={"flow": {"state": next(states)}}))
     )
     assert "| never; intermittent |" in markdown(table)
 
@@ -374,7 +377,7 @@ def test_repetitions_tell_every_state_once(tmp_path: Path) -> None:
 def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None:
     took = iter([0.5, None, 1.0])
     table = table_of(
-        three_times, lambda _: Outcome(result(1, 1.0, overhead_seconds=next(took, None)))
+        three_times, lambda _: TrialResult(result(1, 1.0, overhead_seconds=next(took, None)))
     )
     assert table.mean_overhead_seconds == 0.75
     assert "A trial took 0.8 s on average beside warm-up, load and drain." in markdown(table)
@@ -390,7 +393,7 @@ def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None
 
 def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell: Suite) -> None:
     sheet = io.StringIO()
-    table = table_of(one_cell, lambda _: Outcome(result(100, 7.0)))
+    table = table_of(one_cell, lambda _: TrialResult(result(100, 7.0)))
     write_csv(report_of(table), sheet)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     assert (row["send_rate"], row["receive_rate"], row["flow_state"]) == ("7.0", "7.0", "unknown")
@@ -398,7 +401,7 @@ def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell
 
 def test_values_that_python_takes_for_the_same_have_rows_of_their_own(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, "parameters: {x: any}\naxes: {x: [1, true, '1']}\n")
-    table = table_of(suite, lambda trial: Outcome(result(10 * trial.number, 1.0)))
+    table = table_of(suite, lambda trial: TrialResult(result(10 * trial.number, 1.0)))
     rows = markdown(table).splitlines()[4:7]
     assert [row.split("|")[1].strip() for row in rows] == ["1", "true", "1"]
     assert len({row.split("|")[3] for row in rows}) == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape
 from bench_spark.driver.accounts import Accounts
 from bench_spark.plan import Plan, make_plan
 from bench_spark.results.document import RunSummary, summarise
-from bench_spark.results.facts import RunFacts
+from bench_spark.results.facts import GeneratorFacts, MessageFacts, RunEnd, RunFacts
 from bench_spark.results.totals import IntervalStatistics, Statistics, statistics
 
 START_US = 1_700_000_000_123_456
@@ -59,24 +59,32 @@ def plan(**keys: Any) -> Plan:
     return make_plan(Scenario.model_validate(defaults | keys), "run-1")
 
 
+_PARTS = {"messages": MessageFacts, "generator": GeneratorFacts, "end": RunEnd}
+
+
 def facts(**changes: Any) -> RunFacts:
-    """Of a run without incident: 5 s of warm-up, 3 s measured, 300 messages."""
-    made = RunFacts(
-        plan=plan(),
-        broker={"kind": "amqp", "name": "here"},
-        measured_from=START_SECONDS + 5,
-        measured_until=START_SECONDS + 8,
-        accounts=Accounts(sent=300, received_once=300),
-        confirms=True,
-        failures=(),
-        interrupted_by=None,
-        busiest_agent_share=0.2,
-        busiest_host_share=0.4,
-        spark_cores=0.3,
-        clock_bound_ns=0,
-        environment={"hosts": []},
-    )
-    return replace(made, **changes)
+    """Of a run without incident: 5 s of warm-up, 3 s measured, 300 messages. `changes` may name
+    fields of its parts as well."""
+    given: dict[str, Any] = {
+        "accounts": Accounts(sent=300, received_once=300),
+        "confirms": True,
+        "busiest_agent_share": 0.2,
+        "busiest_host_share": 0.4,
+        "spark_cores": 0.3,
+        "environment": {"hosts": []},
+        **changes,
+    }
+    parts = {
+        name: part(**{one.name: given.pop(one.name) for one in fields(part) if one.name in given})
+        for name, part in _PARTS.items()
+    }
+    span = {"measured_from": START_SECONDS + 5, "measured_until": START_SECONDS + 8}
+    whole = {
+        "plan": plan(),
+        "broker": {"kind": "amqp", "name": "here"},
+        "measured": tuple(given.pop(name, moment) for name, moment in span.items()),
+    }
+    return RunFacts(**(whole | parts | given))
 
 
 def producer(second: int, phase: str = "measure", **counters: int) -> HandTick:

@@ -10,6 +10,7 @@ from hand_ticks import (
     RATE,
     HandTick,
     consumer,
+    facts,
     good_ticks,
     plan,
     producer,
@@ -18,7 +19,7 @@ from hand_ticks import (
 
 from bench_spark.driver.accounts import Accounts
 from bench_spark.driver.control import DRIVER, Failure
-from bench_spark.results.audit import declared_limit
+from bench_spark.results.checks import declared_limit
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_status_and_exit_code(
 def test_a_limit_excuses_losses_on_the_protocol_it_is_for(
     kind: str, keys: dict[str, Any], limit: str | None
 ) -> None:
-    assert declared_limit(plan(**keys), [kind]) == limit
+    assert declared_limit(facts(plan=plan(**keys), broker={"kind": kind})) == limit
     found = summary(plan=plan(**keys), broker={"kind": kind}, accounts=LOST)
     assert found.exit_code == (0 if limit else 5)
 

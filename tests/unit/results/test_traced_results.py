@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,14 +73,12 @@ def summary(
     made = facts(
         plan=make_plan(scenario, "run-1"),
         broker={"kind": "loopback", "name": "here"},
-        measured_from=START_NS / NANOSECONDS,
-        measured_until=START_NS / NANOSECONDS + 2,
-        accounts=Accounts(sent=200, received_once=200),
-        confirms=False,
+        measured=(START_NS / NANOSECONDS, START_NS / NANOSECONDS + 2),
         trace=None if trace is None else TraceFacts(trace, TIMELINE, 0.5),
+        **{"accounts": Accounts(sent=200, received_once=200), "confirms": False, **changes},
     )
     ticks: list[Tick] = [Second(role, n) for n in (0, 1) for role in ("consumer", "producer")]
-    return summarise(ticks, replace(made, **changes))
+    return summarise(ticks, made)
 
 
 def checks(found: RunSummary) -> dict[str, str]:

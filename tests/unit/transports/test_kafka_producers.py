@@ -26,7 +26,7 @@ from bench_spark.transports.kafka.message_block import (
     KeptHeads,
     KeyRule,
     Keys,
-    MessageBlock,
+    ProduceBlock,
     bodies_to_send,
 )
 from bench_spark.transports.kafka.producers import KafkaProducers, ProducerTerms
@@ -68,7 +68,7 @@ def texts_in(laid: Records, name: str) -> list[bytes | None]:
     ]
 
 
-def lay_out_all(block: MessageBlock, batch: Batch) -> Iterator[Records]:
+def lay_out_all(block: ProduceBlock, batch: Batch) -> Iterator[Records]:
     done = 0
     while done < len(batch):
         laid = block.lay_out(batch, done)
@@ -91,7 +91,7 @@ def test_messages_are_laid_out_with_the_bodies_and_keys_of_messages_made_one_by_
     kind = data.draw(st.sampled_from(["none", "producer", "sequence", "uniform", "zipf"]))
     keys_of = Keys(KeyRule(kind, keys=data.draw(st.sampled_from([1, 7, 1000]))), LANES)
     kept = KeptHeads()
-    block = MessageBlock(keys_of, kept)
+    block = ProduceBlock(keys_of, kept)
     sizes = st.integers(0, 300) | st.sampled_from([0, BLOCK_BYTES // 3, BLOCK_BYTES + 5])
     shared = b"y" * data.draw(sizes)
     for _ in range(3):  # the same memory serves again and again
@@ -121,7 +121,7 @@ def test_messages_are_laid_out_with_the_bodies_and_keys_of_messages_made_one_by_
 
 
 def test_more_messages_than_a_block_has_rows_are_laid_out_in_several_goes() -> None:
-    block = MessageBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
     batch = batch_of(b"ab", [0] * (2 * MOST_ROWS + 5))
     parts = [
         (texts_in(laid, "payload"), texts_in(laid, "key")) for laid in lay_out_all(block, batch)
@@ -183,7 +183,7 @@ def test_a_message_has_the_same_key_whenever_it_is_sent() -> None:
 
 
 def test_an_empty_key_is_a_key() -> None:
-    block = MessageBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptHeads())
     (laid,) = lay_out_all(block, batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""]))
     assert texts_in(laid, "key") == [b"", b"a", b""]
     (laid,) = lay_out_all(block, batch_of(b"", [0, 0]))
@@ -191,7 +191,7 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
-    block = MessageBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
     (laid,) = lay_out_all(block, batch_of(b"", [0] * 12, first=95))
     assert texts_in(laid, "key") == [b"%d" % number for number in range(95, 107)]
     (zero,) = lay_out_all(block, batch_of(b"", [0]))
@@ -222,7 +222,7 @@ def test_headers_are_laid_out_whether_or_not_they_are_the_same_for_all(
     are_one_object: bool,
 ) -> None:
     headers = {"kind": b"order", "empty": b"", "\u20ac": b"a\0b"}
-    block = MessageBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptHeads())
     laid = block.lay_out(batch_of(b"", [0, 1, 2]), 0)
     own = [headers] * 3 if are_one_object else [headers, {}, dict(headers)]
     expected = [[(name.encode(), value) for name, value in each.items()] for each in own]

@@ -25,7 +25,7 @@ from bench_spark.core.envelope import (
 from bench_spark.transports.batches import HEAD_ONLY, RECEIVED_DTYPE, OutcomeKind, Part, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
-from bench_spark.transports.mqtt.consumers import MessageReader, Routes
+from bench_spark.transports.mqtt.consumers import PublishReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
 from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
@@ -106,7 +106,7 @@ class Consumer:
         self.arrivals = _ARRIVALS if self.want == HEAD_ONLY else Arrivals(self.want)
         self.arrivals.take()
         routes = Routes([topic.decode() for topic in TOPICS])
-        self.parser = MessageReader(self.version, LANE, routes, self.arrivals)
+        self.parser = PublishReader(self.version, LANE, routes, self.arrivals)
         self.parser.on_packet = lambda kind, body: self.packets.append((kind, body))
         self.parser.on_answers = self.answers.extend
         self.parser.on_repeats = self._count
@@ -308,7 +308,7 @@ def test_what_is_no_mqtt_is_named(stream: bytes, problem: str) -> None:
 
 @pytest.mark.parametrize("size", [1001, 1 << 20])
 def test_a_message_that_is_larger_than_any_of_the_run_is_not_waited_for(size: int) -> None:
-    reader = MessageReader("3.1.1", LANE, Routes(["t"]), Arrivals(HEAD_ONLY, most_bytes=1000))
+    reader = PublishReader("3.1.1", LANE, Routes(["t"]), Arrivals(HEAD_ONLY, most_bytes=1000))
     with pytest.raises(BadPacket, match=r"announced with .* 1000"):
         feed(reader, [publish("3.1.1", Kind(topic=b"t", size=size), 0, 1)[:100]])
 
@@ -324,7 +324,7 @@ def test_topics_of_any_number_and_length_keep_their_routes() -> None:
     long = "t/" + "x" * (codec.TOPIC_BYTES + 1)
     routes = Routes(["a/+", "t/+"])
     arrivals = Arrivals(HEAD_ONLY)
-    reader = MessageReader("3.1.1", LANE, routes, arrivals)
+    reader = PublishReader("3.1.1", LANE, routes, arrivals)
     names = [f"a/{number}" for number in range(3000)] + [long, "t/" + "y" * 238]
     stream = b"".join(publish("3.1.1", Kind(topic=name.encode()), 0, 1) for name in names)
     for _ in range(2):

@@ -20,7 +20,7 @@ from bench_spark.core.envelope import envelope_bytes
 from bench_spark.transports.batches import HEAD_ONLY, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.connection import MqttConnection, read_buffer
-from bench_spark.transports.mqtt.consumers import MessageReader, Routes
+from bench_spark.transports.mqtt.consumers import PublishReader, Routes
 from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.loop import Loop
 
@@ -54,9 +54,9 @@ class Lane:
     failures: list[str] = field(default_factory=list)
 
 
-def reader_of(version: str, number: int, arrivals: Arrivals) -> MessageReader:
+def reader_of(version: str, number: int, arrivals: Arrivals) -> PublishReader:
     routes = Routes(FILTERS[number % 2])
-    return MessageReader(version, number, routes, arrivals, generation=number % 3)
+    return PublishReader(version, number, routes, arrivals, generation=number % 3)
 
 
 class Lanes:

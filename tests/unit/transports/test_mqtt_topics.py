@@ -12,25 +12,29 @@ from bench_spark.config.protocols import Mqtt
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.mqtt import topics
-from bench_spark.transports.mqtt.topics import Layout
+from bench_spark.transports.mqtt.topics import TopicNames
 
 
 def scenario(**keys: Any) -> Scenario:
     return Scenario.model_validate(keys)
 
 
+def names(**keys: Any) -> TopicNames:
+    return TopicNames(Scenario.model_validate(keys), "run7")
+
+
 def test_topics_are_the_runs_own_unless_named() -> None:
-    assert topics.topic(Mqtt(), "r1", 4) == "bench/r1/4"
-    assert topics.topic(Mqtt(topic="plant/%d/heat"), "r1", 4) == "plant/4/heat"
-    assert topics.subscription(Mqtt(topic_filter="plant/+/%d"), "r1", 4, None) == "plant/+/4"
-    assert topics.subscription(Mqtt(), "r1", 4, "g") == "$share/g/bench/r1/4"
+    assert names().topic(4) == "bench/run7/4"
+    assert names(mqtt={"topic": "plant/%d/heat"}).topic(4) == "plant/4/heat"
+    assert names(mqtt={"topic_filter": "plant/+/%d"}).subscription(4) == "plant/+/4"
+    assert names(mqtt={"shared_group": "g"}).subscription(4) == "$share/g/bench/run7/4"
 
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
         ({}, None),
-        ({"consumers": 3}, "bench-r1"),
+        ({"consumers": 3}, "bench-run7"),
         ({"consumers": 3, "producers": 3, "destinations": 3}, None),
         ({"mqtt": {"shared_group": "mine"}}, "mine"),
     ],
@@ -38,7 +42,7 @@ def test_topics_are_the_runs_own_unless_named() -> None:
 def test_several_consumers_of_a_destination_form_a_group(
     keys: dict[str, Any], expected: str | None
 ) -> None:
-    assert topics.group(scenario(**keys), "r1") == expected
+    assert names(**keys).group == expected
 
 
 @pytest.mark.parametrize(
@@ -150,13 +154,9 @@ def test_user_properties_that_no_message_can_have_are_refused(
 # -- topologies ------------------------------------------------------------------------------------
 
 
-def layout(**keys: Any) -> Layout:
-    return Layout(Scenario.model_validate(keys), "run7")
-
-
 @pytest.mark.parametrize("consumers", [2, 5])
 def test_in_a_fan_in_consumer_g_subscribes_to_all_topics_of_group_g(consumers: int) -> None:
-    made = layout(topology="fan-in", producers=8, consumers=consumers, destinations=5)
+    made = names(topology="fan-in", producers=8, consumers=consumers, destinations=5)
     for topic in range(5):
         assert made.topic(topic) == f"bench/run7/group-{topic % consumers}/topic-{topic}"
     for consumer in range(consumers):
@@ -164,7 +164,7 @@ def test_in_a_fan_in_consumer_g_subscribes_to_all_topics_of_group_g(consumers: i
 
 
 def test_in_a_fan_out_everybody_subscribes_to_everything() -> None:
-    made = layout(topology="fan-out", producers=3, consumers=4)
+    made = names(topology="fan-out", producers=3, consumers=4)
     assert [made.topic(one) for one in range(3)] == [
         f"bench/run7/group-0/topic-{one}" for one in range(3)
     ]
@@ -173,17 +173,17 @@ def test_in_a_fan_out_everybody_subscribes_to_everything() -> None:
 
 
 def test_in_a_round_robin_all_share_one_subscription() -> None:
-    made = layout(topology="round-robin", producers=3, consumers=4)
+    made = names(topology="round-robin", producers=3, consumers=4)
     assert made.subscription(0) == "$share/bench-run7/bench/run7/group-0/+"
     lane = Lane(3, (Destination(0), Destination(1), Destination(2)), subscriptions=(0,))
     assert made.consumer_lanes([lane]) == [Lane(3, (Destination(0),), subscriptions=(0,))]
-    named = layout(topology="round-robin", consumers=4, mqtt={"shared_group": "workers"})
+    named = names(topology="round-robin", consumers=4, mqtt={"shared_group": "workers"})
     assert named.subscription(0) == "$share/workers/bench/run7/group-0/+"
 
 
 @pytest.mark.parametrize("keys", [{}, {"topology": "straight-run", "producers": 3}])
 def test_pairs_have_plain_topics(keys: dict[str, Any]) -> None:
-    made = layout(**keys)
+    made = names(**keys)
     assert made.topic(2) == made.subscription(2) == "bench/run7/2"
 
 

@@ -60,7 +60,7 @@ def test_axes_and_shade_come_with_every_answer() -> None:
     updated(charts, {0: 5})
     told = charts.since(charts.layout, charts.version)["charts"]["chart-1"]
     x_axis = {"span_from": -2.0, "span_to": 20.0, "points": 1}
-    assert told["signals"] == x_axis | {"y_from": 0, "y_to": 6, "y_ticks": [0, 1, 2, 3, 4, 5, 6]}
+    assert told["signals"] == x_axis | {"y_from": 0, "y_to": 5.1, "y_ticks": [0, 1, 2, 3, 4, 5]}
     assert told["outside"] == ({"from": -2.0, "to": 0.0},)
 
 
