@@ -38,13 +38,14 @@ from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
 from bench_spark.results.audit import ABORTED, FAILED
 from bench_spark.results.document import TrialOf, run_row
-from bench_spark.spark.masters import (
+from bench_spark.spark.launch import (
     refuse_too_few_slots,
     refuse_unshared_store,
     runs_agents_here,
+    settled_master,
     slots_of,
+    spark_session,
 )
-from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store
 from bench_spark.transports.registry import fitted_to
 
@@ -191,8 +192,6 @@ def _settled(master: str | None) -> str | None:
         return master
     if master is not None:
         raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
-    from bench_spark.spark.session import settled_master
-
     return settled_master()
 
 

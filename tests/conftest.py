@@ -30,6 +30,8 @@ from bench_spark.store.delta import Store
 pytest_plugins = ["fault_records"]
 
 KINDS = ("rabbitmq", "qpid", "kafka")
+CONNECT_SECONDS = 60.0
+"""For which a broker is waited for: on a busy machine the usual five seconds are too few."""
 _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 """Brokers of packages, and how to know whether they are there."""
 
@@ -54,7 +56,6 @@ ON_ONE_SESSION = (
     (
         "tests/cli/test_runs_on_real_brokers.py",
         "tests/cli/test_bridge.py",
-        "tests/cli/test_preflight.py",
         "tests/cli/test_search_command.py",
         "tests/cli/test_search_rate_command.py",
         "tests/cli/test_suites.py",
@@ -90,13 +91,6 @@ def pytest_configure() -> None:
     # interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m alone` selects very few: it need not import all the others first."""
-    if not config.option.markexpr.startswith("alone") or collection_path.suffix != ".py":
-        return None
-    return True if "mark.alone" not in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -168,6 +162,10 @@ class RunningBrokers:
             self._running |= self._stack.enter_context(brokers.embedded(name))
         return self._running[name]
 
+    def patient(self, name: str) -> Broker:
+        """The broker, waited for as long as a busy machine may need to take a connection."""
+        return self[name].broker.model_copy(update={"connect_timeout_seconds": CONNECT_SECONDS})
+
     def close(self) -> None:
         for status in self._running.values():
             kill(status)
@@ -202,18 +200,18 @@ def rabbitmq(running_brokers: RunningBrokers) -> BrokerStatus:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_broker(rabbitmq: BrokerStatus) -> Broker:
-    return rabbitmq.broker
+def rabbitmq_broker(running_brokers: RunningBrokers) -> Broker:
+    return running_brokers.patient("rabbitmq")
 
 
 @pytest.fixture(scope="session")
 def qpid_broker(running_brokers: RunningBrokers) -> Broker:
-    return running_brokers["qpid"].broker
+    return running_brokers.patient("qpid")
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(running_brokers: RunningBrokers) -> Broker:
-    return running_brokers["kafka"].broker
+    return running_brokers.patient("kafka")
 
 
 @pytest.fixture(scope="session")
@@ -222,15 +220,17 @@ def mosquitto(running_brokers: RunningBrokers) -> BrokerStatus:
 
 
 @pytest.fixture(scope="session")
-def mosquitto_broker(mosquitto: BrokerStatus) -> Broker:
-    return mosquitto.broker
+def mosquitto_broker(running_brokers: RunningBrokers) -> Broker:
+    return running_brokers.patient("mosquitto")
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_mqtt_broker(rabbitmq: BrokerStatus) -> Broker:
     """The same node as `rabbitmq`, by its MQTT plugin."""
     uri = f"mqtt://guest:guest@{rabbitmq.host}:{rabbitmq.ports['mqtt']}"
-    return Broker(name="rabbitmq-mqtt", kind="mqtt", uri=uri)
+    return Broker(
+        name="rabbitmq-mqtt", kind="mqtt", uri=uri, connect_timeout_seconds=CONNECT_SECONDS
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All tests that the arguments name, as fast as two cores allow: several processes share them out, then
-# those that need the machine to themselves (mark `alone`) run one after the other. Nothing is retried.
+# All tests that the arguments name, as fast as two cores allow: several processes share them out.
+# Nothing is retried.
 # WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
-# marked `deployment` for `make test-deployment`, those marked `s3` and `yarn` for `make test-s3` and `make test-yarn`. With all tests
-# (the argument `tests`), or alone with --uncompiled, those of codecs and recorder run once more with
-# kernels as plain Python, where an integer that overflows is an error.
+# marked `deployment` for `make test-deployment`, those marked `s3` and `yarn` for `make test-s3` and
+# `make test-yarn`. With all tests (the argument `tests`), or alone with --uncompiled, those of codecs
+# and recorder run once more with kernels as plain Python, where an integer that overflows is an error.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,9 @@ readonly NOTHING_SELECTED=5
 # Kafka's kernels read memory of librdkafka, which only compiled code can.
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
     --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
-readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/unit/core/test_kernel_cache.py)
+readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/cli/test_bridge.py
+    tests/cli/test_suites.py tests/cli/test_jvm_log.py tests/brokers/test_embedded_brokers.py
+    tests/faults/test_killed_processes.py tests/unit/core/test_kernel_cache.py)
 readonly HERE="not faults_slow and not deployment and not s3 and not yarn"
 
 run() {
@@ -26,7 +28,7 @@ run() {
 
 run_uncompiled() {
     echo "uncompiled:"
-    NUMBA_DISABLE_JIT=1 run -q -W error::RuntimeWarning -m "not alone and $HERE" "$@" "${UNCOMPILED[@]}"
+    NUMBA_DISABLE_JIT=1 run -q -W error::RuntimeWarning -m "$HERE" "$@" "${UNCOMPILED[@]}"
 }
 
 if [ "${1:-}" = --uncompiled ]; then
@@ -37,17 +39,10 @@ if [ "${1:-}" = --deployment ]; then
     run -m deployment --numprocesses 2 --dist loadfile --no-loadscope-reorder "${DEPLOYMENT[@]}"
     exit
 fi
+shared_out=(--numprocesses "$workers" --dist loadfile --no-loadscope-reorder)
+[ "$workers" != 1 ] || shared_out=()
+run -m "$HERE" "${shared_out[@]}" "$@"
+compiled=$?
 uncompiled=0
-if [ "$workers" = 1 ]; then
-    run -m "$HERE" "$@"
-    together=$?
-    [ "$*" != tests ] || { run_uncompiled; uncompiled=$?; }
-    [ "$together" = 0 ] && [ "$uncompiled" = 0 ]
-    exit
-fi
-run -m "not alone and $HERE" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
-together=$?
-run -m "alone and $HERE" "$@"
-alone=$?
-[ "$*" != tests ] || { run_uncompiled --numprocesses "$workers"; uncompiled=$?; }
-[ "$together" = 0 ] && [ "$alone" = 0 ] && [ "$uncompiled" = 0 ]
+[ "$*" != tests ] || { run_uncompiled "${shared_out[@]}"; uncompiled=$?; }
+[ "$compiled" = 0 ] && [ "$uncompiled" = 0 ]

@@ -74,7 +74,7 @@ COMMANDS = {
         "Show, and with --delete remove, what killed runs have left in a broker.",
     ),
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
-    "tables": ("results:tables", "The store's tables by name, in a catalog."),
+    "tables": ("results:tables", "The store's tables: their history, their names in a catalog."),
     "suite": ("compare:suite_app", "Grids of trials around a scenario."),
     "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
     "import": ("new_files:imports", "Scenarios from the command lines and files of other tools."),
@@ -153,7 +153,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "metrics": ("metrics rebuild RUN",),
     "metrics rebuild": ("metrics rebuild RUN",),
-    "tables": ("tables register --schema main.bench --store s3://bucket/bench",),
+    "tables": (
+        "tables history events",
+        "tables register --schema main.bench --store s3://bucket/bench",
+    ),
+    "tables history": ("tables history events", "tables history runs --format csv"),
     "tables register": ("tables register --schema main.bench --store s3://bucket/bench",),
     "suite": (
         "suite list",

@@ -107,7 +107,7 @@ def group_of_runs(
 
 
 def _series(store: Store, run_id: str) -> RunSeries:
-    from bench_spark.spark.ticks import merged_ticks_here
+    from bench_spark.spark.merge import merged_ticks_here
 
     found = stored_run(store, run_id)
     if not found.document.get("measures") and not found.document.get("rates"):

@@ -24,7 +24,7 @@ from bench_spark.report.formatting import Document, one_line
 from bench_spark.report.live import Steps
 from bench_spark.report.terminal import write_side_by_side
 from bench_spark.runs import RunConfig, prepare
-from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.spark.launch import spark_session
 from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import typer
 from bench_spark.cache import DEFAULT_STORE, STORE_VARIABLE
 from bench_spark.conf_files import shipped
 from bench_spark.errors import ConfigurationError
-from bench_spark.spark.session_lifetime import given_to_spark
+from bench_spark.spark.launch import given_to_spark
 
 if TYPE_CHECKING:
     from bench_spark.config.ends import Ends

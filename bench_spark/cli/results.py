@@ -1,4 +1,4 @@
-"""Commands about what a store holds. Only `sql` and `metrics` need Spark."""
+"""Commands about what a store holds."""
 
 from __future__ import annotations
 
@@ -21,51 +21,86 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.stored import existing_store, listed_runs, run_report, shown_run, stored_run
 from bench_spark.config.models import stored_scenario
+from bench_spark.config.problems import shown_value
 from bench_spark.config.sections import ALL
 from bench_spark.errors import EXIT_DEGRADED, ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.formats import RowFormat, Rows, write_rows, write_runs
 from bench_spark.report.terminal import write_trace
-from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.spark.launch import settled_master, spark_session
 from bench_spark.store.delta import Store
+from bench_spark.store.schema import TABLES
 
 tables = typer.Typer(
-    help="The store's tables by name, in a catalog.", no_args_is_help=True, rich_markup_mode=None
+    help="The store's tables: their history, their names in a catalog.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
+
+LOCAL_MASTER = "local[*]"
+
+RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="How to print the rows.")]
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 
 
-@tables.callback()
-def _tables() -> None:
-    """Keeps `register` a command of its own: Typer takes a single one for the whole group."""
-
-
 @tables.command()
+@with_options
 def register(
+    session: SparkOptions,
     schema: Annotated[
         str,
         typer.Option(
             "--schema", metavar="NAME", help="Schema for them, with its catalog or without."
         ),
     ] = "bench_spark",
-    store: StoreOption = DEFAULT_STORE,
+    execute: Annotated[
+        bool,
+        typer.Option("--execute", help="With spark-submit: do it in the catalog of that Spark."),
+    ] = False,
 ) -> None:
     """Print the SQL that makes tables and views of the store known to a catalog."""
     if not _SCHEMA.fullmatch(schema):
         raise ConfigurationError(
             f"--schema: {schema!r} is no name such as bench_spark or main.bench_spark"
         )
-    from bench_spark.spark.sql import registration
+    opened = existing_store(session.store)
+    if not execute:
+        from bench_spark.spark.sql import registration
 
-    statements = registration(existing_store(store), schema)
-    to_stdout(lambda writer: writer.writelines(f"{statement};\n" for statement in statements))
+        statements = registration(opened, schema)
+        to_stdout(lambda writer: writer.writelines(f"{one};\n" for one in statements))
+        return
+    if settled_master() is None:
+        raise ConfigurationError(
+            "--execute: a catalog of Spark on this machine ends with the command; call it by "
+            "spark-submit, or give the SQL that is printed without --execute to your catalog"
+        )
+    with spark_session(None, session.display()) as spark:
+        from bench_spark.spark.sql import register_tables
+
+        register_tables(spark, opened, schema)
 
 
-LOCAL_MASTER = "local[*]"
+@tables.command()
+@with_options
+def history(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="One of the store's tables.")],
+    session: SparkOptions,
+    row_format: RowFormatOption = RowFormat.TABLE,
+) -> None:
+    """List the commits of a table, newest first, as far back as its log goes."""
+    if table not in TABLES:
+        raise ConfigurationError(
+            f"{shown_value(table)} is no table of a store; there are {', '.join(TABLES)}"
+        )
+    opened = existing_store(session.store)
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
+        from bench_spark.spark.sql import table_history
 
+        commits = Rows.of_table(table_history(spark, opened, table))
+        to_stdout(lambda writer: write_rows(commits, row_format, writer))
 
-RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="How to print the rows.")]
 
 metrics = typer.Typer(
     help="Rolling metrics of stored runs.", no_args_is_help=True, rich_markup_mode=None
@@ -175,8 +210,8 @@ def joined_section(
 ) -> dict[str, Any]:
     """The section `trace` of the run's result, made anew."""
     from bench_spark.results.facts import TraceFacts, trace_section
+    from bench_spark.spark.joins import join_messages
     from bench_spark.spark.rebuild import windows_of_run
-    from bench_spark.spark.run_messages import join_messages
     from bench_spark.trace.joining import JoinRule
 
     scenario = stored_scenario(run_id, dumped_scenario)

@@ -58,7 +58,7 @@ def run(
             metavar="SECONDS",
             min=0.1,
             max=3600,
-            show_default="2",
+            show_default="2; 1 on HDFS",
             help="How often the rolling metrics are brought up to date; longer costs less CPU.",
         ),
     ] = None,

@@ -25,7 +25,6 @@ from bench_spark.report.timeline import (
     ROLLING,
     WINDOW_COLUMNS,
     RunHistory,
-    RunTables,
     RunTimes,
     timeline_of,
 )
@@ -112,7 +111,7 @@ def shown_run(store: Store, run_id: str) -> StoredRun:
         has_confirms=bool(pc.sum(events["confirmed"]).as_py()),
         measured_from_ns=measured_from.value * 1000 if measured_from.is_valid else None,
     )
-    from bench_spark.spark.ticks import ticks_here
+    from bench_spark.spark.merge import ticks_here
 
     document = partial_document(
         run_id,
@@ -141,14 +140,15 @@ def run_history(store: Store, document: Document) -> RunHistory:
     [row] = store.read("runs", columns=list(_TIMES), run_id=run_id).to_pylist() or [{}]
     times = RunTimes(**row)
     events = store.read("events", columns=GENERATOR_COLUMNS, run_id=run_id)
-    tables = RunTables(
-        metrics=store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id, window=ROLLING),
-        resources=store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
-        generator=events.filter(pc.is_valid(events["host_busy_share"])),
+    series = timeline_of(
+        store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id, window=ROLLING),
+        store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
+        events.filter(pc.is_valid(events["host_busy_share"])),
+        times,
     )
     return RunHistory(
         times,
-        timeline_of(tables, times),
+        series,
         distribution_rows(*_histograms(store, document)),
     )
 

@@ -39,8 +39,7 @@ from bench_spark.report.formatting import count, seconds
 from bench_spark.report.suite import SuiteReport, suite_figures
 from bench_spark.report.suite_table import SuiteTable, TrialResult, suite_table
 from bench_spark.runs import open_store, refuse_idle_broker, session_master
-from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
-from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.spark.launch import refuse_unshared_store, runs_agents_here, spark_session
 from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,

@@ -24,7 +24,9 @@ MEASURES = (
 STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
 
 Aggregation = Literal["run", "interval_max", "interval_mean"]
-Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
+Unit = Literal[
+    "us", "per_second", "share", "cpu_share", "count", "bytes", "bytes_per_second", "text"
+]
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

@@ -3,7 +3,7 @@
 Every connection must answer a challenge with the run's token before anything it says is looked at,
 and within 5 s. Connections that have not may be as many as there are agents, and some; one more
 makes the oldest of them go, so that a crowd of them keeps no agent out.
-What agents say is handed to a `Handler` in this thread only, so the handler needs no locks; other
+What agents say is handed to a `LinkHandler` in this thread only, so that it needs no locks; other
 threads reach it through `call`.
 """
 
@@ -39,7 +39,7 @@ _RECEIVE_BYTES = 1 << 20
 _TURN_SECONDS = 0.05
 
 
-class Handler(Protocol):
+class LinkHandler(Protocol):
     def on_joined(self, agent: int, attempt: int) -> None: ...
 
     def on_message(self, agent: int, message: Message, payload: bytes) -> None: ...
@@ -86,10 +86,10 @@ class CollectorServer:
         self._by_agent: dict[int, _Peer] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._closing = False
-        self._handler: Handler | None = None
+        self._handler: LinkHandler | None = None
         self._thread = threading.Thread(target=watched(self._work), name="collector", daemon=True)
 
-    def start(self, handler: Handler) -> None:
+    def start(self, handler: LinkHandler) -> None:
         self._handler = handler
         self._thread.start()
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from bench_spark.importers.omb import ANY_DRIVER, KAFKA_DRIVER, RABBITMQ_DRIVER, WORKLOAD, OmbKey
@@ -50,9 +52,13 @@ def _table(tool: str, rows: Iterable[tuple[str, tuple[str, ...], str]]) -> str:
 
 def _lines(tool: str, rows: Iterable[tuple[str, tuple[str, ...], str]]) -> Iterator[str]:
     yield f"| {tool} | bench-spark | |\n|---|---|---|\n"
-    for option, keys, text in rows:
-        shown = ", ".join(f"`{key}`" for key in keys) or "none"
-        yield f"| {option} | {shown} | {text} |\n"
+    for (keys, text), same in groupby(rows, key=itemgetter(1, 2)):
+        options = [option for option, _, _ in same]
+        if not keys:
+            yield f"| {'; '.join(options)} | none | {text} |\n"
+            continue
+        shown = ", ".join(f"`{key}`" for key in keys)
+        yield from (f"| {option} | {shown} | {text} |\n" for option in options)
 
 
 if __name__ == "__main__":

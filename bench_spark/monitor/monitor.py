@@ -61,12 +61,6 @@ class SourceTotals:
         self._polls = 0
         self._polls_held_back = 0
 
-    def fail(self, problem: str) -> None:
-        self.problem = problem
-
-    def succeed(self) -> None:
-        self.has_been_read = True
-
     def add(self, row: Mapping[str, Any]) -> None:
         """A row of the measured phase."""
         seconds = row["interval_seconds"]
@@ -269,7 +263,7 @@ class Monitor:
             usage = usage_between(before, reading) | {"host": reading.host, "problem": None}
             self._take(name, timeline, usage["interval_seconds"], usage)
         with self._lock:
-            self._totals[name].succeed()
+            self._totals[name].has_been_read = True
         return reading
 
     def _take(
@@ -290,7 +284,7 @@ class Monitor:
         with self._lock:
             self._waiting.append(row)
             if row["problem"] is not None:
-                self._totals[name].fail(row["problem"])
+                self._totals[name].problem = row["problem"]
             elif row["phase"] == MEASURE:
                 self._totals[name].add(row)
 

@@ -13,8 +13,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
+from bench_spark.config.objectives import Unit
 from bench_spark.core.hdr import SparseHistogram
 
 Spec = dict[str, Any]
@@ -124,7 +125,6 @@ def _config(palette: Palette, series: list[str]) -> Spec:
 
 
 Row = Mapping[str, Any]
-Kind = Literal["duration", "rate", "share", "bytes", "bytes_per_second", "number"]
 
 HEIGHT = 220
 Y_AXIS_WIDTH = 66
@@ -132,15 +132,17 @@ Y_AXIS_WIDTH = 66
 MOST_LOG_TICKS = 8
 SMALLEST_DRAWN = 1e-9
 
-UNITS: Mapping[Kind, str] = {
-    "duration": "",
-    "rate": "msg/s",
-    "share": "%",
+UNITS: Mapping[Unit, str] = {
+    "per_second": "msg/s",
+    **dict.fromkeys(("share", "cpu_share"), "%"),
     "bytes": "MB",
     "bytes_per_second": "MB/s",
-    "number": "",
 }
-_SCALES: Mapping[Kind, float] = {"share": 100.0, "bytes": 1e-6, "bytes_per_second": 1e-6}
+"""What stands above a chart. Durations have their units beside each number, counts have none."""
+_SCALES: Mapping[Unit, float] = {
+    **dict.fromkeys(("share", "cpu_share"), 100.0),
+    **dict.fromkeys(("bytes", "bytes_per_second"), 1e-6),
+}
 
 
 @dataclass(frozen=True)
@@ -177,13 +179,13 @@ def keys_of(lines: Sequence[Line]) -> list[str]:
 
 
 def plotted(
-    rows: Iterable[Row], lines: Sequence[Line], columns_of_x: Sequence[str], kind: Kind
+    rows: Iterable[Row], lines: Sequence[Line], columns_of_x: Sequence[str], unit: Unit
 ) -> list[dict[str, Any]]:
     """The rows as they are drawn: where on the axis, and a value for each line."""
     keys = keys_of(lines)
     return [
         {name: row[name] for name in columns_of_x}
-        | {key: scaled(row.get(line.field), kind) for key, line in zip(keys, lines, strict=True)}
+        | {key: scaled(row.get(line.field), unit) for key, line in zip(keys, lines, strict=True)}
         for row in rows
     ]
 
@@ -193,7 +195,7 @@ def line_layers(
     lines: Sequence[Line],
     x: Spec,
     y: Spec,
-    kind: Kind,
+    unit: Unit,
     tooltip_of_x: Spec,
     points: str,
 ) -> list[Spec]:
@@ -218,7 +220,7 @@ def line_layers(
         "encoding": {"x": x, "y": y, "color": colour("line", labels)},
     }
     texts = [
-        {"calculate": _text_expression(f"datum.{key}", kind), "as": f"{key}_text"} for key in keys
+        {"calculate": _text_expression(f"datum.{key}", unit), "as": f"{key}_text"} for key in keys
     ]
     tooltip = [{"title": x["axis"]["title"], **tooltip_of_x, "type": "quantitative"}]
     tooltip += [
@@ -285,21 +287,21 @@ def colour(field: str, names: Sequence[str]) -> Spec:
     return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "sort": None}
 
 
-def y_encoding(field: str, kind: Kind, domain: Any, ticks: Any) -> Spec:
+def y_encoding(field: str, unit: Unit, domain: Any, ticks: Any) -> Spec:
     """Without a title: what is drawn is in the caption, where it can be read without turning.
 
     `domain` and `ticks` are those of `y_axis`, or expressions for them.
     """
-    label = "format(datum.value, '~s')" if kind == "rate" else "datum.label"
+    label = "format(datum.value, '~s')" if unit == "per_second" else "datum.label"
     axis: Spec = {
         "title": None,
         "minExtent": Y_AXIS_WIDTH,
         "maxExtent": Y_AXIS_WIDTH,
         "values": ticks,
-        "labelExpr": _duration_expression("datum.value") if kind == "duration" else label,
+        "labelExpr": _duration_expression("datum.value") if unit == "us" else label,
     }
     scale: Spec = {"type": "log"}
-    if kind != "duration":
+    if unit != "us":
         axis["format"] = ",.4~r"
         scale = {"type": "linear", "zero": False}
     return {
@@ -310,11 +312,11 @@ def y_encoding(field: str, kind: Kind, domain: Any, ticks: Any) -> Spec:
     }
 
 
-def y_axis(values: Iterable[float | None], kind: Kind) -> tuple[list[float], list[float]]:
+def y_axis(values: Iterable[float | None], unit: Unit) -> tuple[list[float], list[float]]:
     """Where the axis of these values begins and ends, and its ticks. No value lies at an end, where
     the frame of the chart would hide its line."""
     known = [value for value in values if value is not None]
-    return log_axis(known) if kind == "duration" else number_axis(known)
+    return log_axis(known) if unit == "us" else number_axis(known)
 
 
 def number_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -355,19 +357,19 @@ def _is_power(tick: float) -> bool:
     return math.log10(tick).is_integer()
 
 
-def scaled(value: float | None, kind: Kind) -> float | None:
+def scaled(value: float | None, unit: Unit) -> float | None:
     if value is None:
         return None
-    if kind == "duration":
+    if unit == "us":
         return max(1.0, value)  # the axis is logarithmic, and clocks tell whole microseconds
-    return float(f"{value * _SCALES.get(kind, 1.0):.6g}")
+    return float(f"{value * _SCALES.get(unit, 1.0):.6g}")
 
 
-def _text_expression(value: str, kind: Kind) -> str:
-    if kind == "duration":
+def _text_expression(value: str, unit: Unit) -> str:
+    if unit == "us":
         text = _duration_expression(value)
     else:
-        text = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[kind] if UNITS[kind] else '')}"
+        text = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[unit] if unit in UNITS else '')}"
     return f"isValid({value}) ? {text} : '-'"
 
 
@@ -434,7 +436,7 @@ def over_time(
     title: str,
     rows: Sequence[Row],
     lines: Sequence[Line],
-    kind: Kind,
+    unit: Unit,
     span: tuple[float, float],
     measured: tuple[float, float],
 ) -> Spec:
@@ -445,7 +447,7 @@ def over_time(
     x = time_axis({"domain": list(span)})
     outside = outside_of(span, measured)
     shaded = [shade({"values": outside}, x)] if outside else []
-    return chart(title, [*shaded, *_lines(rows, lines, x, kind, SECOND_TOOLTIP)])
+    return chart(title, [*shaded, *_lines(rows, lines, x, unit, SECOND_TOOLTIP)])
 
 
 def distribution(title: str, rows: Sequence[Row], lines: Sequence[Line]) -> Spec:
@@ -467,16 +469,16 @@ def distribution(title: str, rows: Sequence[Row], lines: Sequence[Line]) -> Spec
         },
     }
     tooltip = {"field": "percentile", "format": ".5~g", "title": "percentile"}
-    return chart(title, _lines(rows, lines, x, "duration", tooltip))
+    return chart(title, _lines(rows, lines, x, "us", tooltip))
 
 
 def _lines(
-    rows: Sequence[Row], lines: Sequence[Line], x: Spec, kind: Kind, tooltip_of_x: Spec
+    rows: Sequence[Row], lines: Sequence[Line], x: Spec, unit: Unit, tooltip_of_x: Spec
 ) -> list[Spec]:
-    known = plotted(rows, lines, (x["field"], tooltip_of_x["field"]), kind)
+    known = plotted(rows, lines, (x["field"], tooltip_of_x["field"]), unit)
     values = [value for row in known for key, value in row.items() if key.startswith("y")]
-    y = y_encoding("value", kind, *y_axis(values, kind))
-    return line_layers({"values": known}, lines, x, y, kind, tooltip_of_x, str(len(known)))
+    y = y_encoding("value", unit, *y_axis(values, unit))
+    return line_layers({"values": known}, lines, x, y, unit, tooltip_of_x, str(len(known)))
 
 
 def against(
@@ -485,7 +487,7 @@ def against(
     x_title: str,
     x_values: Sequence[Any],
     y_title: str,
-    kind: Kind,
+    unit: Unit,
     marked: Sequence[Row] = (),
 ) -> Spec:
     """A value against a swept parameter: rows have `x`, `y`, `low`, `high`, `series` and `text`.
@@ -504,11 +506,11 @@ def against(
         x["axis"]["labelAngle"] = 0 if sum(map(len, texts)) < 60 else -40
     values = [
         {**row, "x": row["x"] if numbers else str(row["x"])}
-        | {name: scaled(row[name], kind) for name in ("y", "low", "high")}
+        | {name: scaled(row[name], unit) for name in ("y", "low", "high")}
         for row in rows
     ]
     ends = [row[name] for row in values for name in ("low", "y", "high")]
-    y = y_encoding("y", kind, *y_axis(ends, kind))
+    y = y_encoding("y", unit, *y_axis(ends, unit))
     # A line that is called like the whole figure needs no legend.
     names = [name for name in series if series != [y_title]]
     coloured = {"color": colour("series", names)} if names else {}
@@ -534,21 +536,26 @@ def against(
     }
     layers = [line, *([extent] if spread else []), points]
     if marked:
-        named = [{**row, "y": scaled(row["y"], kind)} for row in marked]
-        layers += _marks(named, {"x": x, "y": y})
+        named = [{**row, "y": scaled(row["y"], unit)} for row in marked]
+        layers += _marks(named, {"x": x, "y": y}, x_values)
     return chart(title, layers) | {"data": {"values": values}, "usermeta": {"legend": names}}
 
 
-def _marks(rows: Sequence[Row], place: Spec) -> list[Spec]:
+def _marks(rows: Sequence[Row], place: Spec, x_values: Sequence[Any]) -> list[Spec]:
     ring = {"type": "point", "size": 180, "strokeWidth": 2, "filled": False, "opacity": 1}
     text = {"type": "text", "dy": 18, "fontSize": 12, "style": "mark-name"}
+    # The text of a point at an end stays inside the chart.
+    aligned = {max(x_values): "right", min(x_values): "left"}
     return [
         {"data": {"values": list(rows)}, "mark": ring, "encoding": place},
-        {
-            "data": {"values": list(rows)},
-            "mark": text,
-            "encoding": {**place, "text": {"field": "text", "type": "nominal"}},
-        },
+        *(
+            {
+                "data": {"values": [row]},
+                "mark": text | {"align": aligned.get(row["x"], "center")},
+                "encoding": {**place, "text": {"field": "text", "type": "nominal"}},
+            }
+            for row in rows
+        ),
     ]
 
 
@@ -568,7 +575,8 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
         "scale": {"type": "log", "domain": domain, "nice": False},
         "axis": {
             "title": "times the baseline",
-            "format": ".3~r",
+            # Not as a format: of a logarithmic scale that leaves most labels out.
+            "labelExpr": "format(datum.value, '.3~r')",
             "tickCount": 6,
             "labelOverlap": False,
         },
@@ -607,7 +615,5 @@ def _number_scale(values: Sequence[float]) -> Spec:
     """Logarithmic where the values themselves go by factors."""
     known = sorted(value for value in values if value > 0)
     is_wide = len(known) == len(values) > 2 and known[-1] / known[0] >= 50
-    domain = [min(values), max(values)]
-    if is_wide:
-        return {"type": "log", "domain": domain, "nice": False}
-    return {"zero": False, "domain": domain, "nice": False, "padding": 12}
+    kind = {"type": "log"} if is_wide else {"zero": False}
+    return {**kind, "domain": [min(values), max(values)], "nice": False, "padding": 12}

@@ -14,16 +14,11 @@ from rich.text import Text
 from bench_spark.report import blocks, charts
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
+    SHOWN_AS,
     STATISTIC_LABELS,
     UNKNOWN,
     Document,
-    byte_size,
-    count,
-    duration,
     one_line,
-    per_cent,
-    rate,
-    share,
     words,
 )
 from bench_spark.report.page import Charts, Page
@@ -40,15 +35,6 @@ HEADINGS = ("", "baseline", "candidate", "ratio", "95 % interval", "")
 MOST_GATES_LISTED = 6
 _LEFT_OUT = ("send_lag", "insert_duration")
 """Measures of the generator more than of the broker: not on a terminal."""
-
-_SHOWN_AS: Mapping[str, Any] = {
-    "us": duration,
-    "per_second": rate,
-    "share": share,
-    "cpu_share": per_cent,
-    "count": count,
-    "bytes_per_second": lambda value: f"{byte_size(value)}/s",
-}
 
 _ESTIMATES = [
     f"{side}{end}" for side in ("baseline", "candidate", "ratio") for end in ("", "_low", "_high")
@@ -248,7 +234,7 @@ def title_of(comparison: Mapping[str, Any]) -> str:
 
 def metric_cells(entry: Mapping[str, Any]) -> list[str]:
     """A row under `HEADINGS`."""
-    shown = _SHOWN_AS[entry["unit"]]
+    shown = SHOWN_AS[entry["unit"]]
     ratio = entry["ratio"] or {}
     return [
         metric_text(entry["metric"]),
@@ -311,7 +297,7 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     """What was asked, and what was found."""
     if gate["reason"] is not None:
         return one_line(f"{gate['candidate']}: {gate['gate']}: not judged: {gate['reason']}")
-    shown = times if gate["is_ratio"] else _SHOWN_AS[gate["unit"]]
+    shown = times if gate["is_ratio"] else SHOWN_AS[gate["unit"]]
     value, low, high = (shown(gate[name]) for name in ("value", "low", "high"))
     ends = f" ({low} to {high})" if gate["low"] is not None else ""
     doubt = f"; cannot tell: {gate['doubt']}" if gate["doubt"] else ""

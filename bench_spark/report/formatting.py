@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TextIO
 
-from bench_spark.config.objectives import MEASURES
+from bench_spark.config.objectives import MEASURES, Unit
 from bench_spark.config.problems import shown_text
 from bench_spark.store.schema import PERCENTILES
 
@@ -84,6 +84,17 @@ def seconds(value: float) -> str:
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
+
+SHOWN_AS: Mapping[Unit, Callable[[float | None], str]] = {
+    "us": duration,
+    "per_second": rate,
+    "share": share,
+    "cpu_share": per_cent,
+    "count": count,
+    "bytes": byte_size,
+    "bytes_per_second": lambda value: UNKNOWN if value is None else f"{byte_size(value)}/s",
+}
+"""How a number of each unit is written."""
 
 _FEWEST_STEPPED = 5
 

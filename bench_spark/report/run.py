@@ -21,26 +21,25 @@ one row without aggregation and measure, so that its status is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 import pyarrow as pa
 
 from bench_spark.config.objectives import COUNTS
 from bench_spark.report import blocks, charts, descriptions
-from bench_spark.report.charts import UNITS, Kind, Line
+from bench_spark.report.charts import UNITS, Line
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
     AGGREGATIONS,
     PERCENTILE_COLUMNS,
+    SHOWN_AS,
     UNKNOWN,
     Document,
-    byte_size,
     count,
     duration,
     in_order,
     one_line,
-    per_cent,
     percentile_cells,
     rate,
     share,
@@ -262,13 +261,13 @@ def _about_windows(timeline: TimeSeries) -> str:
 
 def _figure(chart: TimeChart, timeline: TimeSeries, drawn: Charts) -> blocks.Figure:
     spec = charts.over_time(
-        chart.title, chart.rows, chart.lines, chart.kind, timeline.span, timeline.measured
+        chart.title, chart.rows, chart.lines, chart.unit, timeline.span, timeline.measured
     )
     every = max(1, -(-len(chart.rows) // MOST_TABLE_ROWS))
     shown = [
         [
             f"{row['second']:.1f}",
-            *(_NUMBERS[chart.kind](row.get(line.field)) for line in chart.lines),
+            *(SHOWN_AS[chart.unit](row.get(line.field)) for line in chart.lines),
         ]
         for row in chart.rows[::every]
     ]
@@ -279,18 +278,8 @@ def _figure(chart: TimeChart, timeline: TimeSeries, drawn: Charts) -> blocks.Fig
 
 def caption_of(chart: TimeChart) -> str:
     """What stands above a chart: its name, and the unit where numbers have one."""
-    unit = UNITS[chart.kind]
+    unit = UNITS.get(chart.unit)
     return f"{chart.caption}, {unit}" if unit else chart.caption
-
-
-_NUMBERS: Mapping[Kind, Any] = {
-    "duration": duration,
-    "rate": rate,
-    "share": per_cent,
-    "bytes": byte_size,
-    "bytes_per_second": lambda value: UNKNOWN if value is None else f"{byte_size(value)}/s",
-    "number": count,
-}
 
 
 # -- durations -------------------------------------------------------------------------------------

@@ -168,7 +168,9 @@ class WindowSearchReport(SearchReport):
         ]
         title = f"{self.title}: throughput by messages in flight, msg/s"
         windows = [row["x"] for row in rows]
-        return against(title, rows, "messages in flight", windows, "throughput", "rate", marked)
+        return against(
+            title, rows, "messages in flight", windows, "throughput", "per_second", marked
+        )
 
     def name_of(self, trial: Mapping[str, Any]) -> str:
         return f"{count(trial['in_flight'])} in flight"
@@ -229,7 +231,7 @@ class RateSearchReport(SearchReport):
         measure = words(document["measure"])
         title = f"{self.title}: {measure} by rate"
         rates = [point["rate_per_second"] for point in document["curve"]]
-        return against(title, rows, "rate, msg/s", rates, measure, "duration", marked)
+        return against(title, rows, "rate, msg/s", rates, measure, "us", marked)
 
     def name_of(self, trial: Mapping[str, Any]) -> str:
         if trial["rate_per_second"] is None:

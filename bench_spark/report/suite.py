@@ -10,28 +10,27 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import pyarrow as pa
 from rich.text import Text
 
+from bench_spark.config.objectives import Unit
 from bench_spark.config.problems import plural
 from bench_spark.config.suite import RATE, Suite, Value, value_text
 from bench_spark.report import blocks
-from bench_spark.report.charts import UNITS, Kind, Spec, against
+from bench_spark.report.charts import UNITS, Spec, against
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
+    SHOWN_AS,
     UNKNOWN,
     Document,
-    byte_size,
     duration,
     one_line,
-    per_cent,
     rate,
     seconds,
-    share,
     words,
 )
 from bench_spark.report.page import Charts, Page, markdown_table, markdown_text
@@ -42,7 +41,6 @@ from bench_spark.report.suite_table import (
     SuiteTable,
     TableCell,
     TableColumn,
-    Unit,
     Warned,
     Words,
 )
@@ -50,14 +48,6 @@ from bench_spark.report.terminal import console_for, labelled, plain_table, prin
 
 MOST_SERIES = 8
 """More lines than that cannot be distinguished."""
-
-_KINDS: Mapping[Unit, Kind] = {
-    "us": "duration",
-    "per_second": "rate",
-    "share": "share",
-    "cpu_share": "share",
-    "bytes": "bytes",
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,7 @@ def _columns(table: SuiteTable) -> Iterator[tuple[int, TableColumn]]:
     """With their places among a cell's figures; of a column that is there twice the first."""
     seen: set[str] = set()
     for place, column in enumerate(table.all_columns):
-        if column.unit in _KINDS and column.name not in seen:
+        if column.unit != "text" and column.name not in seen:
             seen.add(column.name)
             yield place, column
 
@@ -153,7 +143,6 @@ def _figure(
     panel: tuple[str, ...],
     cells: Sequence[TableCell],
 ) -> SuiteFigure | None:
-    kind = _KINDS[column.unit]
     points = [
         _point(table, layout, cell, figure, column)
         for cell in cells
@@ -166,11 +155,12 @@ def _figure(
     where = ", ".join(
         f"{table.headings[name]} {text}" for name, text in zip(layout.panels, panel, strict=True)
     )
-    unit = f", {UNITS[kind]}" if UNITS[kind] and UNITS[kind] not in column.heading else ""
+    unit = UNITS.get(column.unit)
+    unit = f", {unit}" if unit and unit not in column.heading else ""
     title = f"{column.heading}{unit}" + (f" ({where})" if where else "")
     x_title = table.headings[layout.x]
     values = list(dict.fromkeys(point["x"] for point in points))
-    spec = against(title, points, x_title, values, column.heading, kind)
+    spec = against(title, points, x_title, values, column.heading, column.unit)
     return SuiteFigure(
         name="-".join(filter(None, (column.name, *map(_file_name, panel)))),
         caption=title,
@@ -213,19 +203,7 @@ def figure_text(figure: Spread, unit: Unit, is_repeated: bool) -> str:
 
 
 def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
-    match unit:
-        case "text":
-            raise AssertionError("a text is no number")
-        case "cpu_share":
-            return per_cent(value)
-        case "bytes":
-            return byte_size(value)
-        case "us":
-            return duration(value, is_lower_bound)
-        case "per_second":
-            return rate(value)
-        case "share":
-            return share(value)
+    return duration(value, is_lower_bound) if unit == "us" else SHOWN_AS[unit](value)
 
 
 class SuiteReport(Report):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from bench_spark.config.objectives import Unit
 from bench_spark.config.suite import (
     SUSTAINED,
     Column,
@@ -32,7 +33,6 @@ from bench_spark.suites.sustained import ENDS, SETTLED
 
 UNKNOWN_STATE = "unknown"
 
-Unit = Literal["us", "per_second", "share", "cpu_share", "bytes", "text"]
 Status = Literal["valid", "degraded", "failed", "missing", "skipped"]
 
 DOUBTED_ENDS = {end: text for end, text in ENDS.items() if end != "settled"}

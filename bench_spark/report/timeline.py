@@ -21,10 +21,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench_spark.config.objectives import Unit
 from bench_spark.report.charts import (
     PAGE,
     SECOND_TOOLTIP,
-    Kind,
     Line,
     SeriesColours,
     Spec,
@@ -87,16 +87,6 @@ class TimeSeries:
 
 
 @dataclass(frozen=True)
-class RunTables:
-    """Rows of one run, as the store has them."""
-
-    metrics: pa.Table
-    resources: pa.Table
-    generator: pa.Table
-    """Rows of `events` with a `host_busy_share`."""
-
-
-@dataclass(frozen=True)
 class RunTimes:
     started_at: datetime | None = None
     measured_from: datetime | None = None
@@ -114,7 +104,11 @@ class RunHistory:
     """`decades`, `percentile`, and a value per measure."""
 
 
-def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
+def timeline_of(
+    metrics: pa.Table, resources: pa.Table, generator: pa.Table, times: RunTimes
+) -> TimeSeries | None:
+    """From rows of one run, as the store has them; `generator`: of `events` those with a
+    `host_busy_share`."""
     if times.measured_from is None or times.measured_until is None:
         return None
     origin = times.measured_from
@@ -122,7 +116,7 @@ def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
     def second(moment: datetime) -> float:
         return round((moment - origin).total_seconds(), 3)
 
-    windows = newest_windows(tables.metrics)
+    windows = newest_windows(metrics)
     ends = sorted({row["window_end"] for row in windows})
     per_point = max(1, math.ceil(len(ends) / MOST_POINTS))
     by_measure: dict[str, list[Row]] = {}
@@ -143,8 +137,8 @@ def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
             measure: thinned(rows, (), DURATION_COLUMNS, per_point)
             for measure, rows in sorted(by_measure.items())
         },
-        broker=_broker(tables.resources, second),
-        generator=_generator(tables.generator, second),
+        broker=_broker(resources, second),
+        generator=_generator(generator, second),
         measured=(0.0, second(times.measured_until)),
         windows_per_point=per_point,
     )
@@ -236,7 +230,7 @@ _PERCENTILE_LINES = tuple(
 class TimeChart:
     caption: str
     description: str
-    kind: Kind
+    unit: Unit
     rows: Sequence[Row]
     """`second`, and the fields of the lines."""
     lines: Sequence[Line]
@@ -263,7 +257,7 @@ def _all_charts(timeline: TimeSeries) -> Iterator[TimeChart]:
     yield TimeChart(
         "Throughput",
         "messages sent and received per second",
-        "rate",
+        "per_second",
         timeline.throughput,
         (Line("sent_per_second", "sent"), Line("received_per_second", "received")),
     )
@@ -271,13 +265,13 @@ def _all_charts(timeline: TimeSeries) -> Iterator[TimeChart]:
         yield TimeChart(
             words(measure).capitalize(),
             f"percentiles of {words(measure)}",
-            "duration",
+            "us",
             timeline.durations.get(measure, ()),
             _PERCENTILE_LINES,
         )
     used = {f"broker: {name}": (rows, "cpu") for name, rows in timeline.broker.items()}
     used["generator's machine, all programs"] = (timeline.generator, "busy")
-    yield _of_several("CPU", "CPU as a share of the machine", "share", used)
+    yield _of_several("CPU", "CPU as a share of the machine", "cpu_share", used)
     written = {
         f"{kind} {name}": (rows, f"{field}_per_second")
         for name, rows in timeline.broker.items()
@@ -290,10 +284,10 @@ def _all_charts(timeline: TimeSeries) -> Iterator[TimeChart]:
 
 
 def _of_several(
-    caption: str, description: str, kind: Kind, parts: Mapping[str, tuple[Sequence[Row], str]]
+    caption: str, description: str, unit: Unit, parts: Mapping[str, tuple[Sequence[Row], str]]
 ) -> TimeChart:
     lines = [Line(name, name) for name in parts]
-    return TimeChart(caption, description, kind, _together(parts), lines)
+    return TimeChart(caption, description, unit, _together(parts), lines)
 
 
 def _together(parts: Mapping[str, tuple[Sequence[Row], str]]) -> list[Row]:
@@ -323,13 +317,13 @@ class Axes:
 
 
 def live_spec(described: TimeChart, colours: SeriesColours) -> Spec:
-    kind, lines = described.kind, described.lines
+    unit, lines = described.unit, described.lines
     x = time_axis({"domain": [{"expr": "span_from"}, {"expr": "span_to"}]})
     params: Spec = {"span_from": 0, "span_to": 1, "points": 1}
     params |= {"y_from": 1, "y_to": 10, "y_ticks": [1, 10]}
     domain = [{"expr": "y_from"}, {"expr": "y_to"}]
-    y = y_encoding("value", kind, domain, {"expr": "y_ticks"})
-    layers = line_layers({"name": ROWS}, lines, x, y, kind, SECOND_TOOLTIP, points="points")
+    y = y_encoding("value", unit, domain, {"expr": "y_ticks"})
+    layers = line_layers({"name": ROWS}, lines, x, y, unit, SECOND_TOOLTIP, points="points")
     drawn = chart(described.title, [shade({"name": OUTSIDE}, x), *layers])
     drawn["params"] = [{"name": name, "value": value} for name, value in params.items()]
     return themed(drawn, PAGE, colours)
@@ -337,7 +331,7 @@ def live_spec(described: TimeChart, colours: SeriesColours) -> Spec:
 
 def drawn_row(described: TimeChart, row: Row) -> dict[str, Any]:
     """A row of the chart as its specification wants it."""
-    [drawn] = plotted([row], described.lines, ("second",), described.kind)
+    [drawn] = plotted([row], described.lines, ("second",), described.unit)
     return drawn
 
 
@@ -349,7 +343,7 @@ def axes_of(
 ) -> Axes:
     """For the rows that `drawn_row` gave."""
     keys = keys_of(described.lines)
-    (low, high), ticks = y_axis((row[key] for row in drawn for key in keys), described.kind)
+    (low, high), ticks = y_axis((row[key] for row in drawn for key in keys), described.unit)
     signals: dict[str, Any] = {"span_from": span[0], "span_to": span[1], "points": len(drawn)}
     signals |= {"y_from": low, "y_to": high, "y_ticks": ticks}
     return Axes(tuple(outside_of(span, measured)), signals)

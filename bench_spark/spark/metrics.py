@@ -30,10 +30,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import EnvironmentNotReady, RunError, StoreError
 from bench_spark.results.checks import Check
-from bench_spark.spark.merge import TickRows, read_tick_rows
+from bench_spark.spark.merge import (
+    TickRows,
+    merge_files_on_executors,
+    merge_on_executors,
+    read_tick_rows,
+    ticks_between,
+)
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
 from bench_spark.spark.sql import arrow_table, require_readable, spark_uri
-from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
 from bench_spark.store.delta import Store
@@ -43,6 +48,11 @@ USUAL_DELAY_SECONDS = 5.0
 on a busy machine. What takes longer is late."""
 WINDOW_EVERY_SECONDS = 1.0
 """A rolling window ends with every tick."""
+
+
+def usual_trigger_seconds(store: Store) -> float:
+    """How far apart batches are where nobody has said it."""
+    return HDFS_TRIGGER_SECONDS if store.uri.startswith("hdfs:") else DEFAULT_TRIGGER_SECONDS
 
 
 def late_after(trigger_seconds: float) -> float:
@@ -102,6 +112,9 @@ SETUP = "setup"
 """Role and phase of the marker rows: they count nothing, but their batch can be awaited."""
 
 DEFAULT_TRIGGER_SECONDS = 2.0
+HDFS_TRIGGER_SECONDS = 1.0
+"""On HDFS an append takes up to 1.1 s, and a row waits for two: its own and that of `metrics`. So a
+batch begins as soon as the one before has ended."""
 
 CLOCKS_DIFFER_BY = timedelta(minutes=2)
 """Times of commits may be given by a file server: look so much further back for a run's first."""

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bench_spark.config.models import stored_scenario
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.results.document import timeline_at
+from bench_spark.spark.merge import events_of
 from bench_spark.spark.sql import arrow_table
-from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
 from bench_spark.store.arrow import METRICS
 from bench_spark.store.delta import Store

@@ -3,13 +3,6 @@
 The main thread stays in Python and only watches, so that Ctrl-C and SIGTERM are acted on at once;
 the Spark job runs in a thread of its own, the collector and the committer in theirs.
 
-Where the driver listens for its agents, and by what name they call it. Two Spark settings, because
-a cluster's administrator knows them and spark-submit carries them:
-`spark.benchspark.collector.host` (unset: `spark.driver.host`) and `spark.benchspark.collector.port`
-(unset or 0: any free one). It listens where `spark.driver.bindAddress` says, else everywhere. On
-Kubernetes `spark.driver.host` is the driver's headless service: its name stands for the pod's own
-address, so every port of it can be reached.
-
 Tidying up a store that other applications may be using. Two applications must not compact a table
 at once (see `Store.compact`), and no lock reaches every kind of store. But whoever compacts has a
 run in `runs` that is `running`, put there long before and changed only afterwards: of two
@@ -24,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -34,11 +27,10 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench_spark.agent.agent import AgentResult, AgentTask
+from bench_spark.agent.agent import AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracer import MakeMessageWriter
-from bench_spark.config.problems import plural, shown_value
+from bench_spark.config.problems import plural
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.driver.accounts import measured_span
 from bench_spark.driver.committer import Committer, commit_samples, events_table
@@ -49,7 +41,6 @@ from bench_spark.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     BenchError,
-    ConfigurationError,
     EnvironmentNotReady,
     RunError,
     StoreError,
@@ -61,11 +52,22 @@ from bench_spark.results.checks import Check
 from bench_spark.results.document import RunSummary, summarise, summary_rows
 from bench_spark.results.facts import MissedWhileRunning, missed_in_window
 from bench_spark.runs import RunConfig
-from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
-from bench_spark.spark.merge import TickRows
+from bench_spark.spark.job import (
+    CLOSING_SECONDS,
+    AgentsJob,
+    StoreMarker,
+    collector_address,
+    store_marker,
+)
+from bench_spark.spark.joins import RunMessages
+from bench_spark.spark.merge import (
+    TickRows,
+    merged_ticks,
+    merged_ticks_here,
+    ticks_and_unwritten,
+)
 from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check
 from bench_spark.spark.observer import RunObserver
-from bench_spark.spark.run_messages import RunMessages
 from bench_spark.spark.session import (
     JVM_GONE,
     START_TIMEOUT,
@@ -76,13 +78,10 @@ from bench_spark.spark.session import (
     master_of,
     start_timeout,
 )
-from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
 from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
 from bench_spark.transports.registry import sweeper_of
-
-CLOSING_SECONDS = 10.0
 
 
 class Display(Protocol):
@@ -99,88 +98,6 @@ class Display(Protocol):
     def counted(self, totals: Mapping[str, int]) -> None: ...
 
     def ended(self) -> None: ...
-
-
-class AgentsJob:
-    """Started when made. Its outcome is complete once `end` has returned."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        run_id: str,
-        tasks: list[AgentTask],
-        marker: StoreMarker | None,
-        messages: MakeMessageWriter | None,
-    ) -> None:
-        self.results: list[AgentResult] = []
-        self.error: Exception | None = None
-        self._context = spark.sparkContext
-        self._run_id = run_id
-        # Credentials travel in the closure of the tasks: never in a conf value or a description.
-        stage = self._context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        self._job = stage.mapPartitions(in_task(tasks, marker, messages))
-        self._thread = InheritableThread(target=watched(self._collect), name="agents", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        return bool(self._thread.is_alive())
-
-    def cancel(self) -> None:
-        with suppress(*JVM_GONE):
-            self._context.cancelJobGroup(self._run_id)
-
-    def end(self) -> None:
-        """Wait for the tasks of agents whose links are closed; cancel those that do not end."""
-        self._thread.join(CLOSING_SECONDS)
-        if self.is_alive:
-            self.cancel()
-            self._thread.join(CLOSING_SECONDS)
-
-    def _collect(self) -> None:
-        run_id = self._run_id
-        self._context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
-        try:
-            self.results = self._job.collect()
-        except Exception as error:  # Spark's own errors have no common type here.
-            self.error = error
-
-
-HOST_SETTING = "spark.benchspark.collector.host"
-PORT_SETTING = "spark.benchspark.collector.port"
-
-_HERE = "127.0.0.1"
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 (executors are elsewhere)
-_HIGHEST_PORT = 65535
-
-
-@dataclass(frozen=True)
-class CollectorAddress:
-    listens_on: str
-    port: int
-    """0: any free one."""
-    called: str
-    """The name or address that agents connect to."""
-
-
-def collector_address(master: str, setting: Callable[[str, str], str | None]) -> CollectorAddress:
-    """`setting`: a Spark setting by its name, or else the value given."""
-    port = _port(setting(PORT_SETTING, "0") or "0")
-    if master.startswith("local"):
-        return CollectorAddress(_HERE, port, _HERE)
-    called = setting(HOST_SETTING, "") or setting("spark.driver.host", "") or ""
-    # Only the user knows by which of the driver's addresses executors come.
-    listens_on = setting("spark.driver.bindAddress", "") or _EVERYWHERE
-    return CollectorAddress(listens_on, port, called)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > _HIGHEST_PORT:
-        raise ConfigurationError(
-            f"{PORT_SETTING}: {shown_value(text)} is no port; allowed: 0 (any free one) to "
-            f"{_HIGHEST_PORT}"
-        )
-    return int(text)
 
 
 def compact_if_alone(store: Store, run_id: str, tables: Sequence[str] = ("events",)) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -18,10 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady, StoreNotReady
 from bench_spark.spark.session import cause_of
-from bench_spark.store.delta import Store
 from bench_spark.store.schema import PERCENTILES, TABLES
+
+if TYPE_CHECKING:
+    from bench_spark.store.delta import Store
 
 
 def arrow_table(frame: DataFrame) -> pa.Table:
@@ -70,48 +72,15 @@ READING_COMMANDS = ("Describe", "Show", "ExplainCommand")
 RUN_BY_ANALYSIS = frozenset({"Call", "UnresolvedExecuteImmediate"})
 """Statements that run when they are analysed, so that even EXPLAIN would carry them out."""
 
-QUERY_PARTS = frozenset(
-    {
-        "Aggregate",
-        "Deduplicate",
-        "Distinct",
-        "Except",
-        "Filter",
-        "Generate",
-        "GlobalLimit",
-        "Intersect",
-        "Join",
-        "LateralJoin",
-        "LimitAll",
-        "LocalLimit",
-        "LocalRelation",
-        "Offset",
-        "OneRowRelation",
-        "PipeOperator",
-        "Pivot",
-        "Project",
-        "Range",
-        "RelationTimeTravel",
-        "Repartition",
-        "RepartitionByExpression",
-        "Sample",
-        "Sort",
-        "SubqueryAlias",
-        "Tail",
-        "Union",
-        "Unpivot",
-        "UnresolvedHaving",
-        "UnresolvedHint",
-        "UnresolvedInlineTable",
-        "UnresolvedRelation",
-        "UnresolvedSubqueryColumnAliases",
-        "UnresolvedTVFAliases",
-        "UnresolvedTableValuedFunction",
-        "UnresolvedWith",
-        "Window",
-        "WithWindowDefinition",
-    }
-)
+_QUERY_PARTS = """
+    Aggregate Deduplicate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin
+    LimitAll LocalLimit LocalRelation Offset OneRowRelation PipeOperator Pivot Project Range
+    RelationTimeTravel Repartition RepartitionByExpression Sample Sort SubqueryAlias Tail Union
+    Unpivot UnresolvedHaving UnresolvedHint UnresolvedInlineTable UnresolvedRelation
+    UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction
+    UnresolvedWith Window WithWindowDefinition
+"""
+QUERY_PARTS = frozenset(_QUERY_PARTS.split())
 """What the parsed plan of a query consists of. Everything else is refused: INSERT hides in a plan
 as a statement, INSERT OVERWRITE DIRECTORY, RESTORE and CALL are no commands either, and behind
 IDENTIFIER(...) is whatever Spark makes of it later."""
@@ -145,22 +114,69 @@ def registration(store: Store, schema: str) -> list[str]:
             f"CREATE TABLE IF NOT EXISTS {schema}.{name} USING DELTA LOCATION '{located}/{name}'"
             for name in TABLES
         ),
-        f"USE {schema}",
-        *(
-            statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1)
-            for statement in view_statements()
-        ),
+        *_view_registration(schema),
     ]
+
+
+def _view_registration(schema: str) -> list[str]:
+    made = [
+        statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1)
+        for statement in view_statements()
+    ]
+    return [f"USE {schema}", *made]
+
+
+def register_tables(spark: SparkSession, store: Store, schema: str) -> None:
+    """Make tables and views known by name in a schema of this session's catalog."""
+    delta_table = _delta_table_class()
+    with _one_line_errors():
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        for name in TABLES:
+            table = delta_table.createIfNotExists(spark).tableName(f"{schema}.{name}")
+            table.location(spark_uri(store.table_uri(name))).execute()
+        for statement in _view_registration(schema):
+            spark.sql(statement)
+
+
+def table_history(spark: SparkSession, store: Store, name: str) -> pa.Table:
+    """The commits of a table that its log still has, newest first."""
+    require_readable(spark, store)
+    found = _delta_table_class().forPath(spark, spark_uri(store.table_uri(name))).history()
+    return arrow_table(
+        found.selectExpr(
+            "version",
+            "timestamp AS committed_at",
+            "operation",
+            "CAST(operationMetrics['num_added_rows'] AS BIGINT) AS rows_added",
+            "engineInfo AS engine",
+        ).orderBy("version", ascending=False)
+    )
+
+
+def _delta_table_class() -> Any:
+    try:
+        from delta import DeltaTable
+    except ImportError as error:
+        raise EnvironmentNotReady(
+            "the Python package delta-spark is missing, whose DeltaTable reads Delta's log"
+        ) from error
+    return DeltaTable
 
 
 def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     """The answer to a query; what is wrong with it comes back as one line."""
-    try:
+    with _one_line_errors():
         refuse_unless_reading(spark, query)
         require_readable(spark, store)
         create_views(spark, store)
         with _quiet_failing_tasks(spark):
             return arrow_table(spark.sql(query))
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    try:
+        yield
     except PySparkException as error:
         raise ConfigurationError(f"SQL: {one_line(error.getMessage() or str(error))}") from error
     except Py4JJavaError as error:

@@ -107,7 +107,7 @@ class SearchTrials:
         return summary
 
     def ticks(self, run_id: str) -> list[TickRows]:
-        from bench_spark.spark.ticks import merged_ticks_here
+        from bench_spark.spark.merge import merged_ticks_here
 
         return merged_ticks_here(self._store, run_id)
 

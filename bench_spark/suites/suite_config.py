@@ -240,7 +240,7 @@ class SuiteConfig:
     ) -> SuiteResult:
         """Run what is missing; `displays` are those of the suite and of its trials."""
         from bench_spark.brokers import tools_environment
-        from bench_spark.spark.ticks import merged_ticks_here
+        from bench_spark.spark.merge import merged_ticks_here
 
         master = spark.sparkContext.master
 

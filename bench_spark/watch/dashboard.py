@@ -215,7 +215,7 @@ class ChangingCharts:
 
 
 def _layout_of(charts: Iterable[TimeChart]) -> str:
-    named = [[chart.title, chart.kind, [line.label for line in chart.lines]] for chart in charts]
+    named = [[chart.title, chart.unit, [line.label for line in chart.lines]] for chart in charts]
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]
 
 
@@ -280,7 +280,7 @@ def _agents_apart(state: RunState, timeline: TimeSeries) -> TimeChart:
     return TimeChart(
         "Agents",
         f"messages {does} per second by the slowest, the median and the fastest agent",
-        "rate",
+        "per_second",
         rows,
         [Line(name, name) for name in _SPREAD],
     )

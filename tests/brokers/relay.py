@@ -139,7 +139,7 @@ _Taken = tuple[str, bytes, dict[str, str]]
 
 
 def _send_on(port: int, taken: queue.SimpleQueue[_Taken | None]) -> None:
-    outgoing = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    outgoing = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.closing(outgoing), contextlib.suppress(OSError, http.client.HTTPException):
         while (one := taken.get()) is not None:
             path, body, fields = one

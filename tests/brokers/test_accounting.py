@@ -9,7 +9,6 @@ import urllib.request
 from typing import Any
 
 import pika
-import pytest
 from agents import Load, run_load
 from confluent_kafka import Consumer, TopicPartition
 from contract import PATIENCE_SECONDS
@@ -23,7 +22,7 @@ from bench_spark.plan import Plan, make_plan
 
 
 def plan_of(run_id: str, **keys: Any) -> Plan:
-    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=30)
+    phases = Phases(warmup_seconds=0.5, measure_seconds=1, drain_seconds=30)
     keys = {"phases": phases, "load": LoadModel(rate_per_second=500)} | keys
     return make_plan(Scenario(name="accounting", **keys), run_id)
 
@@ -33,35 +32,30 @@ def open_channel(broker: Broker) -> tuple[pika.BlockingConnection, Any]:
     return connection, connection.channel()
 
 
-@pytest.fixture(params=["rabbitmq_broker", "qpid_broker"])
-def amqp_broker(request: pytest.FixtureRequest) -> Broker:
-    broker: Broker = request.getfixturevalue(request.param)
-    return broker
-
-
 def test_planted_losses_and_duplicates_are_counted_exactly_over_two_agents(
-    amqp_broker: Broker,
+    rabbitmq_broker: Broker,
 ) -> None:
     """Two agents compete on one queue while a thief takes messages and a copier repeats them."""
     plan = plan_of(
-        f"planted-{amqp_broker.name}",
+        "planted",
         agents=2,
         producers=2,
         consumers=2,
         destinations=1,
         # Long enough for the thief to find it going on, however busy the machine is.
         load=LoadModel(rate_per_second=200),
-        phases=Phases(warmup_seconds=0.5, measure_seconds=8, drain_seconds=30),
+        # What is lost is waited for until the drain is over.
+        phases=Phases(warmup_seconds=0.5, measure_seconds=6, drain_seconds=4),
     )
     stolen: list[bytes] = []
 
     def steal_and_copy(load: Load) -> None:
-        connection, channel = open_channel(amqp_broker)
+        connection, channel = open_channel(rabbitmq_broker)
         queue = load.control.destinations[0][0]
         time.sleep(1.0)
         # A thief competes with the run's own consumers and keeps exactly twenty of their messages.
         channel.basic_qos(prefetch_count=20)
-        for method, _, body in channel.consume(queue, inactivity_timeout=7.0):
+        for method, _, body in channel.consume(queue, inactivity_timeout=5.0):
             assert method is not None, "the load ended before the thief had enough"
             stolen.append(body)
             if len(stolen) == 20:
@@ -73,16 +67,16 @@ def test_planted_losses_and_duplicates_are_counted_exactly_over_two_agents(
             channel.basic_publish("", queue, body)
         connection.close()
 
-    load = run_load(plan, amqp_broker, steal_and_copy)
+    load = run_load(plan, rabbitmq_broker, steal_and_copy)
 
     accounts = load.accounts()
     assert not load.control.failures
     assert accounts.closes
     # Seven of the stolen came back twice: each of them is received once and duplicated once.
-    assert accounts.sent == 1600
+    assert accounts.sent == 1200
     assert accounts.lost == 13
-    assert accounts.received_once == 1587
-    assert load.total("consumer", "received") == 1587 + 7
+    assert accounts.received_once == 1187
+    assert load.total("consumer", "received") == 1187 + 7
 
 
 def test_a_queue_that_drops_messages_on_purpose_is_reported_as_loss(
@@ -110,7 +104,7 @@ def management(broker: Broker, path: str) -> Any:
     root = f"http://{parts.hostname}:{parts.port}"
     manager.add_password(None, root, parts.username or "", parts.password or "")
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
-    with opener.open(f"{root}/api/{path}", timeout=5) as answer:
+    with opener.open(f"{root}/api/{path}", timeout=60) as answer:
         return json.load(answer)
 
 
@@ -122,7 +116,7 @@ def test_events_sum_to_rabbitmqs_own_counters(rabbitmq_broker: Broker) -> None:
     load = run_load(plan_of("rabbitmq-counters", amqp=Amqp(queue=queue)), rabbitmq_broker)
     sent = load.total_of_all_phases("producer", "sent")
     received = load.total_of_all_phases("consumer", "received")
-    assert sent == received == 1250
+    assert sent == received == 750
 
     deadline = time.monotonic() + PATIENCE_SECONDS
     counted = (0, 0)
@@ -150,12 +144,12 @@ def test_events_sum_to_kafkas_end_offsets(kafka_broker: Broker) -> None:
         # What was sent last is still on its way to the broker.
         deadline = time.monotonic() + 20
         offset = 0
-        while offset < 1250 and time.monotonic() < deadline:
-            offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+        while offset < 750 and time.monotonic() < deadline:
+            offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1]
         ends.append(offset)
         consumer.close()
 
     load = run_load(plan_of("kafka-offsets"), kafka_broker, watch)
     assert not load.control.failures
-    assert ends == [load.total_of_all_phases("producer", "sent")] == [1250]
-    assert load.accounts().received_once == 1000
+    assert ends == [load.total_of_all_phases("producer", "sent")] == [750]
+    assert load.accounts().received_once == 500

@@ -90,7 +90,7 @@ def test_a_policy_is_refused_in_the_probe_where_the_broker_has_none(qpid_broker:
 def policies_of(broker: Broker) -> list[dict[str, Any]]:
     parts = urllib.parse.urlsplit(broker.management_uri or "")
     login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
-    page = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
+    page = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     page.request("GET", "/api/policies", headers={"Authorization": f"Basic {login}"})
     found: list[dict[str, Any]] = json.loads(page.getresponse().read())
     return found

@@ -21,13 +21,10 @@ REGEX = {"carrier": "regex", "insert": '"id": "()'}
     ("broker", "identity", "keys"),
     [
         ("rabbitmq", {"carrier": "prefix"}, {"amqp": {"confirms": 1000}}),
-        ("rabbitmq", REGEX, {}),
         ("rabbitmq", {"carrier": "header"}, {}),
         ("kafka", {"carrier": "append"}, {}),
         ("kafka", {"carrier": "key"}, {}),
-        ("kafka", {"carrier": "header"}, {}),
         ("kafka", REGEX, {}),
-        ("mosquitto", {"carrier": "prefix"}, {"mqtt": {"qos": 1}}),
         ("mosquitto", {"carrier": "header"}, {"mqtt": {"version": "5"}}),
     ],
     ids=lambda one: one if isinstance(one, str) else "-".join(map(str, one.values())),

@@ -1,4 +1,4 @@
-"""Bodies whose size changes over time, through every broker."""
+"""Bodies whose size changes over time, through real brokers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["rate", "maximum"])
-def test_every_byte_sent_arrives_and_is_counted(each_broker: Broker, mode: str) -> None:
+@pytest.mark.parametrize(("kind", "mode"), [("rabbitmq", "maximum"), ("kafka", "rate")])
+def test_every_byte_sent_arrives_and_is_counted(
+    request: pytest.FixtureRequest, kind: str, mode: str
+) -> None:
+    broker: Broker = request.getfixturevalue(f"{kind}_broker")
     scenario = Scenario.model_validate(
         {
             # A number of messages: in a second of time a busy machine may send none.
@@ -33,7 +36,7 @@ def test_every_byte_sent_arrives_and_is_counted(each_broker: Broker, mode: str) 
             "phases": {"warmup_seconds": 0.3, "drain_seconds": 20},
         }
     )
-    load = run_load(make_plan(scenario, f"sizes-{mode}-{each_broker.name}"), each_broker)
+    load = run_load(make_plan(scenario, f"sizes-{mode}"), broker)
     assert not load.control.failures
     assert load.accounts().closes
     assert load.accounts().lost == 0

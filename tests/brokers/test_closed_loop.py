@@ -66,14 +66,15 @@ def sample_counts(load: Load) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "amqp",
+    ("broker", "amqp"),
     [
-        {},
-        {"mandatory": True, "persistent": True},
-        {"ack": "manual", "ack_every": 5, "confirms": 20},
-        {"producer_transaction": 20, "ack": "manual", "consumer_transaction": 10},
+        ("rabbitmq", {}),
+        ("rabbitmq", {"ack": "manual", "ack_every": 5, "confirms": 20}),
+        ("qpid", {"mandatory": True, "persistent": True}),
+        ("qpid", {"producer_transaction": 20, "ack": "manual", "consumer_transaction": 10}),
     ],
-    ids=["plain", "mandatory", "acknowledged", "transacted"],
+    ids=["plain", "acknowledged", "mandatory", "transacted"],
+    indirect=["broker"],
 )
 def test_pairs_on_queues_named_by_the_broker_have_their_samples(
     broker: Broker, amqp: dict[str, Any]

@@ -29,7 +29,6 @@ def run(broker: Broker, delivery: str) -> Load:
     [
         ("rabbitmq", "at_most_once"),
         ("rabbitmq", "at_least_once"),
-        ("qpid", "at_least_once"),
         ("kafka", "at_most_once"),
         ("kafka", "at_least_once"),
         ("kafka", "exactly_once"),
@@ -48,6 +47,6 @@ def test_a_healthy_broker_keeps_each_word(
     is_answered = delivery != "at_most_once"
     assert uses_confirms(load.control) == is_answered
     assert load.total("producer", "confirmed") == (500 if is_answered else 0)
-    if kind in ("rabbitmq", "qpid"):
+    if kind == "rabbitmq":
         acked = load.total_of_all_phases("consumer", "acked")
         assert acked == (600 if is_answered else 0)

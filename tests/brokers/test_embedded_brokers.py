@@ -103,7 +103,7 @@ def test_a_broker_starts_once_answers_on_loopback_only_and_leaves_nothing_behind
         assert brokers.status(name, state=tmp_path) == running
         assert running.broker.port == port
         if management := running.broker.management_uri:
-            page = http.client.HTTPConnection("127.0.0.1", urlsplit(management).port, timeout=5)
+            page = http.client.HTTPConnection("127.0.0.1", urlsplit(management).port, timeout=60)
             page.request("GET", "/")
             assert b"RabbitMQ" in page.getresponse().read()
             page.close()
@@ -197,7 +197,7 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_path: Path) -> None:
     skip_unless_installed("rabbitmq")
     [port] = free_ports(1)
@@ -238,7 +238,7 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 def test_three_nodes_of_kafka_hold_copies_and_go_on_without_one_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +276,7 @@ def test_three_nodes_of_kafka_hold_copies_and_go_on_without_one_of_them(
 
 def queue_facts(running: BrokerStatus, name: str | None) -> Any:
     """What the management API says of a queue."""
-    page = http.client.HTTPConnection("127.0.0.1", running.ports["management"], timeout=5)
+    page = http.client.HTTPConnection("127.0.0.1", running.ports["management"], timeout=60)
     login = base64.b64encode(b"guest:guest").decode()
     page.request("GET", f"/api/queues/%2F/{name}", headers={"Authorization": f"Basic {login}"})
     return {"members": [], "slave_nodes": []} | json.loads(page.getresponse().read())

@@ -194,7 +194,7 @@ def asking(port: int, ask: Callable[[http.client.HTTPConnection], None], consume
     failed: list[BaseException] = []
 
     def go() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             ask(connection)
         except BaseException as error:  # told below, in the test's own thread

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import Any
 
 import numpy as np
-import pytest
 from agents import run_load
 from confluent_kafka import Producer
 from contract import (
     CLOCK,
-    PATIENCE_SECONDS,
     Settled,
     batch,
     collect,
@@ -28,7 +24,6 @@ from contract import (
     numbered,
     open_transport,
     producing,
-    running,
     send_all,
     whole,
 )
@@ -36,7 +31,7 @@ from contract import (
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import Destination, Producers, Signal, SignalKind
+from bench_spark.transports.base import Producers, Signal, SignalKind
 from bench_spark.transports.batches import Headers, OutcomeKind, Part
 from bench_spark.transports.kafka.transactions import TransactionalProducers
 
@@ -208,36 +203,14 @@ def test_a_producer_that_was_fenced_says_so(kafka_broker: Broker) -> None:
         assert set(settle(producers, 10).kinds) <= {OutcomeKind.UNKNOWN, OutcomeKind.REFUSED}
 
 
-def test_a_transaction_whose_broker_dies_ends_within_seconds() -> None:
-    with running("kafka") as status:
-        transport = open_transport(status.broker, kafka=of_messages(10))
-        made = transport.declare([Destination(0)])
-        producers = transport.open_producers(numbered([made]), CLOCK.now_ns)
-        send_all(producers, batch(heads(10)), expected_outcomes=10)
-        assert eventually(lambda: producers.send(batch(heads(1, first=10))))
-        assert status.pid is not None
-        os.kill(status.pid, signal.SIGKILL)
-        assert producers.send(batch(heads(9, first=11))) == 9
-        found: list[Signal] = []
-        assert eventually(lambda: found.extend(producers.signals()) or found)
-        assert found[0].kind is SignalKind.LOST
-        started = time.monotonic()
-        producers.close()
-        assert time.monotonic() - started < PATIENCE_SECONDS
-        assert set(settle(producers, 10).kinds) == {OutcomeKind.UNKNOWN}
-
-
-@pytest.mark.parametrize("load", [{"rate_per_second": 2000}, {"mode": "maximum"}])
-def test_a_whole_run_in_transactions_closes_its_accounts(
-    kafka_broker: Broker, load: dict[str, Any]
-) -> None:
+def test_a_whole_run_in_transactions_closes_its_accounts(kafka_broker: Broker) -> None:
     scenario = Scenario.model_validate(
         {
             "agents": 2,
             "producers": 4,
             "consumers": 2,
             "destinations": 2,
-            "load": load | {"messages": 2_000},
+            "load": {"mode": "maximum", "messages": 2_000},
             "phases": {"warmup_seconds": 0.5, "drain_seconds": 30},
             "kafka": of_messages(70),
         }

@@ -93,7 +93,7 @@ class Cluster:
         if name not in self._admin.list_topics().topics:
             return None
         reader = Consumer(self._servers | {"group.id": "nobody"})
-        _, end = reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10)
+        _, end = reader.get_watermark_offsets(TopicPartition(name, 0), timeout=60)
         reader.close()
         return int(end)
 

@@ -251,7 +251,7 @@ def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{root}/api/{path}", data, method=method)
     request.add_header("content-type", "application/json")
-    with opener.open(request, timeout=5) as answer:
+    with opener.open(request, timeout=60) as answer:
         return json.loads(answer.read() or b"null")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import Any
 
 import pika
@@ -66,7 +65,7 @@ def assert_delivered(load: Load, expected: int | None) -> None:
 
 @given(keys=sizes())
 @settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_healthy_broker_delivers_exactly_what_the_plan_expects(
     healthy_broker: Broker, keys: dict[str, Any]
@@ -98,20 +97,19 @@ def test_one_consumer_receives_the_copies_of_all_its_queues(broker: Broker) -> N
 
 
 def test_what_one_consumer_of_a_fan_out_never_got_is_lost_there_and_nowhere_else(
-    broker: Broker,
+    rabbitmq_broker: Broker,
 ) -> None:
     # Without a warm-up every message counts, also those that are stolen from a slow machine.
-    phases = {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 2}
+    phases = {"warmup_seconds": 0, "measure_seconds": 4, "drain_seconds": 2}
     plan = plan_of(
         topology="fan-out", producers=2, consumers=3, phases=phases, amqp={"prefetch": 1}
     )
     stolen: list[bytes] = []
 
     def steal_from_one(_: Load) -> None:
-        connection, channel = open_channel(broker)
-        time.sleep(0.5)
+        connection, channel = open_channel(rabbitmq_broker)
         channel.basic_qos(prefetch_count=5)
-        for method, _, body in channel.consume(f"bench-{plan.run_id}-1", inactivity_timeout=2.0):
+        for method, _, body in channel.consume(f"bench-{plan.run_id}-1", inactivity_timeout=4.0):
             assert method is not None, "the load ended before the thief had enough"
             stolen.append(body)
             if len(stolen) == 5:
@@ -120,15 +118,19 @@ def test_what_one_consumer_of_a_fan_out_never_got_is_lost_there_and_nowhere_else
         channel.cancel()
         connection.close()
 
-    load = run_load(plan, broker, steal_from_one)
+    load = run_load(plan, rabbitmq_broker, steal_from_one)
     accounts = load.accounts()
     assert load.control.failures == []
-    assert (accounts.sent, accounts.copies) == (200, 3)
-    assert (accounts.lost, accounts.received_once) == (5, 595)
+    assert (accounts.sent, accounts.copies) == (400, 3)
+    assert (accounts.lost, accounts.received_once) == (5, 1195)
     assert accounts.closes
 
 
-@pytest.mark.parametrize("topology", ["fan-in", "fan-out", "round-robin"])
+@pytest.mark.parametrize(
+    ("broker", "topology"),
+    [("rabbitmq", "fan-out"), ("rabbitmq", "round-robin"), ("qpid", "fan-in")],
+    indirect=["broker"],
+)
 def test_a_topology_survives_the_loss_of_all_connections(broker: Broker, topology: str) -> None:
     phases = {"warmup_seconds": 0.2, "measure_seconds": 2, "drain_seconds": 10}
     keys = {"topology": topology, "producers": 4, "consumers": 3, "destinations": 4}
@@ -142,7 +144,14 @@ def test_a_topology_survives_the_loss_of_all_connections(broker: Broker, topolog
     assert load.total_of_all_phases("consumer", "reconnects") == 3
 
 
-@pytest.mark.parametrize("topology", ["fan-in", "fan-out", "round-robin"])
+@pytest.mark.parametrize(
+    ("healthy_broker", "topology"),
+    [
+        *(("rabbitmq", "fan-in"), ("rabbitmq", "fan-out")),
+        *(("qpid", "round-robin"), ("kafka", "fan-out")),
+    ],
+    indirect=["healthy_broker"],
+)
 def test_a_topology_leaves_nothing_behind(healthy_broker: Broker, topology: str) -> None:
     plan = plan_of(topology=topology, agents=2, producers=4, consumers=3, destinations=4)
     assert not run_load(plan, healthy_broker).control.failures
@@ -150,15 +159,13 @@ def test_a_topology_leaves_nothing_behind(healthy_broker: Broker, topology: str)
         admin = AdminClient({"bootstrap.servers": healthy_broker.bootstrap_servers})
 
         def left() -> list[str]:
-            return [name for name in admin.list_topics(timeout=5).topics if plan.run_id in name]
+            return [name for name in admin.list_topics(timeout=60).topics if plan.run_id in name]
 
         # A broker learns a moment later than its controller that a topic is no more.
         assert eventually(lambda: not left())
         groups = admin.list_consumer_groups().result().valid
         assert not [one.group_id for one in groups if plan.run_id in one.group_id]
         return
-    if healthy_broker.kind == "mqtt":
-        return  # topics are no things that could be left
     for kind, name in [("exchange", f"bench-{plan.run_id}")] + [
         ("queue", f"bench-{plan.run_id}-{number}") for number in range(4)
     ]:

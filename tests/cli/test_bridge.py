@@ -35,6 +35,7 @@ def broker_file(directory: Path, name: str, broker: Broker) -> str:
     return str(path)
 
 
+@pytest.mark.deployment
 @pytest.mark.usefixtures("spark")
 def test_the_bridge_of_the_documentation_is_measured_as_shown(
     rabbitmq_broker: Broker,
@@ -71,7 +72,7 @@ def test_the_bridge_of_the_documentation_is_measured_as_shown(
             )
         finally:
             process.send_signal(signal.SIGTERM)
-            told, _ = process.communicate(timeout=20)
+            told, _ = process.communicate(timeout=60)
     said = capfd.readouterr()
     assert code == 5, said.err
     did, document = json.loads(told), json.loads(said.out)

@@ -1,14 +1,15 @@
-"""The transport and the carrier that docs/ show as examples do their work."""
+"""The transport of examples/ and the carrier that docs/data.md shows do their work."""
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 from agents import run_load
-from documents import blocks
+from documents import ROOT, blocks
 
 from bench_spark import brokers
 from bench_spark.config.broker import Broker, Credentials
@@ -23,10 +24,10 @@ from bench_spark.transports.registry import make_transport
 def test_the_example_transport_carries_a_load_when_installed_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = [block for language in ("python", "toml", "yaml") for block in blocks(language)]
+    named = [block for language in ("toml", "yaml") for block in blocks(language)]
     shown = {block.file: block.text for block in named if block.file}
     project = tomllib.loads(shown["pyproject.toml"])["project"]
-    (tmp_path / "mqtt_qos0.py").write_text(shown["mqtt_qos0.py"])
+    shutil.copy(ROOT / "examples" / "mqtt_qos0.py", tmp_path)
     install(tmp_path, project)
     monkeypatch.syspath_prepend(tmp_path)
     scenario = Scenario.model_validate(

@@ -45,11 +45,10 @@ def test_every_command_and_group_has_examples_and_there_are_no_others() -> None:
     assert set(EXAMPLES) == set(COMMANDS) | GROUPS
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
-def test_the_help_of_the_program_begins_the_help_of_each_command(name: str) -> None:
-    _, summary = commands.COMMANDS[name]
-    own = PROGRAM.commands[name].help.replace("\n", " ")
-    assert own == summary or own.startswith((f"{summary} ", f"{summary[:-1]}. "))
+def test_the_help_of_the_program_begins_the_help_of_each_command() -> None:
+    for name, (_, summary) in commands.COMMANDS.items():
+        own = PROGRAM.commands[name].help.replace("\n", " ")
+        assert own == summary or own.startswith((f"{summary} ", f"{summary[:-1]}. ")), name
 
 
 def test_the_help_of_the_program_lists_every_command_and_loads_none() -> None:
@@ -64,35 +63,41 @@ def test_the_help_of_the_program_lists_every_command_and_loads_none() -> None:
     assert [name for name in listed if name in commands.COMMANDS] == [*commands.COMMANDS]
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *sorted(GROUPS)])
-def test_the_help_of_a_command_shows_its_examples(
-    name: str, capsys: pytest.CaptureFixture[str]
+VARIABLES = {"--store": "STORE", "--master": "MASTER"}
+GIVEN_A_BROKER = ("run", "plan", "search-window", "search-rate", "suite run")
+
+
+def test_the_help_of_a_command_shows_its_examples_and_variables(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main([*name.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
-    for example in EXAMPLES[name]:
-        assert f"\n    bench-spark {example}\n" in shown
+    for name in (*COMMANDS, *sorted(GROUPS)):
+        assert main([*name.split(), "--help"]) == 0, name
+        shown = capsys.readouterr().out
+        for example in EXAMPLES[name]:
+            assert f"\n    bench-spark {example}\n" in shown
+        read = VARIABLES | ({"--broker": "BROKER"} if name in GIVEN_A_BROKER else {})
+        parameters = COMMANDS[name].params if name in COMMANDS else ()
+        options = {option for parameter in parameters for option in parameter.opts}
+        for option in options & read.keys():
+            assert f"env var: BENCH_SPARK_{read[option]}" in " ".join(shown.split()), name
 
 
-@pytest.mark.parametrize(
-    ("name", "example"), [(name, line) for name, lines in EXAMPLES.items() for line in lines]
-)
-def test_every_example_parses(name: str, example: str) -> None:
-    words = shlex.split(example)
-    end = next((place for place, word in enumerate(words) if word in ("<", ">")), len(words))
-    words = words[:end]
-    assert " ".join(words).startswith(name)
+def test_every_example_parses() -> None:
     parser = typer.main.get_command(app)
     called: list[Any] = []
     for _, leaf in leaves(parser):
         leaf.callback = lambda **parameters: called.append(parameters)
-    parser.main(words, standalone_mode=False, obj=Settings())
-    assert len(called) == 1
+    for name, example in [(name, line) for name, lines in EXAMPLES.items() for line in lines]:
+        words = shlex.split(example)
+        end = next((place for place, word in enumerate(words) if word in ("<", ">")), len(words))
+        assert " ".join(words[:end]).startswith(name)
+        called.clear()
+        parser.main(words[:end], standalone_mode=False, obj=Settings())
+        assert len(called) == 1, example
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_documents(name: str) -> None:
-    assert f"`{name}`" in COMMAND_LINE
+def test_every_command_is_in_the_documents() -> None:
+    assert [name for name in COMMANDS if f"`{name}`" not in COMMAND_LINE] == []
 
 
 def test_exit_codes_are_told_in_full() -> None:
@@ -159,28 +164,14 @@ def test_the_store_may_come_from_the_environment(
     assert f"there is no store at {tmp_path / 'mine'};" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_comes_from_a_variable_says_so_in_the_help(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    read = {"--store": "STORE", "--master": "MASTER"}
-    if name in ("run", "plan", "search-window", "search-rate", "suite run"):
-        read["--broker"] = "BROKER"
-    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    main([*name.split(), "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    for option in options & read.keys():
-        assert f"env var: BENCH_SPARK_{read[option]}" in shown
-
-
 SPEAKS = {"run", "watch", "search-window", "search-rate", "suite run", "sql", "metrics rebuild"}
 """Commands that tell their progress."""
 
 
-@pytest.mark.parametrize("name", sorted(SPEAKS))
-def test_a_command_that_tells_its_progress_can_be_quiet_and_verbose(name: str) -> None:
-    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    assert {"--quiet", "-q", "--verbose", "-v"} <= options
+def test_a_command_that_tells_its_progress_can_be_quiet_and_verbose() -> None:
+    for name in SPEAKS:
+        options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+        assert {"--quiet", "-q", "--verbose", "-v"} <= options, name
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]m")

@@ -57,9 +57,7 @@ def starting(tmp_path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.fault(case=12)
 def test_an_interrupted_start_leaves_nothing_behind(
     number: signal.Signals, code: int, tmp_path: Path

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench_spark.store.delta import Store
+
+pytestmark = pytest.mark.deployment
 
 TIMEOUT_SECONDS = 300
 

@@ -15,8 +15,8 @@ from object_store import BUCKET, s3_server
 
 from bench_spark.store.delta import Store
 
-ATTEMPTS = 3
-AT_ONCE = 3
+ATTEMPTS = 2
+AT_ONCE = 2
 
 
 @pytest.fixture

@@ -67,14 +67,16 @@ def file_of(directory: Path, broker: Broker, **changes: Any) -> str:
     return broker_file(directory, **(keys | changes))
 
 
+@pytest.mark.parametrize("kind", ["rabbitmq", "kafka", "mosquitto"])
 def test_the_same_scenario_runs_on_every_broker(
-    run: Run, each_broker: Broker, tmp_path: Path
+    run: Run, kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     store = str(tmp_path / "store")
+    broker = request.getfixturevalue(f"{kind}_broker")
     code, out, err = run(
         "run",
         "steady",
-        *("--broker", file_of(tmp_path, each_broker), "--store", store, "--run-id", "first"),
+        *("--broker", file_of(tmp_path, broker), "--store", store, "--run-id", "first"),
         *("--format", "json", *QUICK),
         *("--set", "agents=2", "--set", "producers=2", "--set", "consumers=2"),
         *("--set", "destinations=2"),
@@ -114,10 +116,10 @@ def test_the_live_line_has_a_rate_at_once_and_confirm_latency_where_nobody_consu
         *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
         *("--set", "load.mode=rate", "--set", "load.rate_per_second=500"),
         *("--set", "load.messages=null", "--set", "phases.warmup_seconds=0"),
-        *("--set", "phases.measure_seconds=15"),
+        *("--set", "phases.measure_seconds=6"),
     )
     assert_ended(code, err)
-    lines = re.findall(r"measure +\d+/15 s +([\d,.]+|-) msg/s +(.*)", err)
+    lines = re.findall(r"measure +\d+/6 s +([\d,.]+|-) msg/s +(.*)", err)
     # What agents have sent is on the line before the rolling metrics are.
     rates = [float(shown.replace(",", "")) for shown, _ in lines if shown != "-"]
     assert len(rates) >= len(lines) - 1 > 0, err
@@ -125,15 +127,14 @@ def test_the_live_line_has_a_rate_at_once_and_confirm_latency_where_nobody_consu
     assert all(p99.startswith("confirm P99") for _, p99 in lines), err
 
 
-@pytest.mark.parametrize("mode", ["maximum", "window"])
-def test_unpaced_loads_close_their_accounts(
-    run: Run, rabbitmq_broker: Broker, tmp_path: Path, mode: str
+def test_an_unpaced_load_closes_its_accounts(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:
     code, out, err = run(
         "run",
         "steady",
         *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
-        *("--format", "json", "--no-live", *QUICK, "--set", f"load.mode={mode}"),
+        *("--format", "json", "--no-live", *QUICK, "--set", "load.mode=maximum"),
         *("--set", "amqp.confirms=100", "--set", "amqp.ack=manual", "--set", "amqp.ack_every=10"),
     )
     assert_ended(code, err)
@@ -141,8 +142,7 @@ def test_unpaced_loads_close_their_accounts(
     counts = document["counts"]
     assert counts["sent"] == counts["received_once"] == counts["confirmed"] > 100
     assert counts["lost"] == counts["indeterminate"] == 0
-    checked = [check["name"] for check in document["audit"]["checks"]]
-    assert ("settled" in checked) == (mode == "maximum")
+    assert "settled" in [check["name"] for check in document["audit"]["checks"]]
 
 
 def test_a_maximum_whose_consumer_lags_is_measured_late_and_says_so(
@@ -205,6 +205,7 @@ def test_a_closed_loop_ends_with_its_samples_and_they_are_in_the_store(
     )
     assert_ended(code, err)
     document = json.loads(out)
+    assert "settled" not in [check["name"] for check in document["audit"]["checks"]]
     throughput = document["throughput"]
     assert throughput["samples"] == 20
     assert throughput["low_per_second"] <= throughput["median_per_second"]
@@ -236,15 +237,14 @@ def test_what_rabbitmq_does_not_know_is_refused_in_its_own_words(
     assert "540 NOT_IMPLEMENTED" in " ".join(err.split())
 
 
-@pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
 def test_one_run_publishes_and_the_next_consumes(
-    run: Run, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:
-    broker = file_of(tmp_path, request.getfixturevalue(f"{kind}_broker"))
+    broker = file_of(tmp_path, rabbitmq_broker)
     common = (
         *("--broker", broker, "--store", str(tmp_path / "store"), "--no-live"),
         *("--set", "phases.warmup_seconds=0", "--set", "load.messages=20000"),
-        *("--set", "amqp.queue.name=filled", "--set", "kafka.topic.name=filled"),
+        *("--set", "amqp.queue.name=filled"),
     )
     code, out, err = run(
         "run", "publish", *common, "--format", "json", "--set", "keep_destinations=true"
@@ -469,7 +469,7 @@ def test_a_signal_keeps_the_partial_result_and_leaves_no_queue(
     )
     stopper.join()
     assert ended == code, err
-    assert time.monotonic() - stopped_at[0] < 40  # On an idle machine it is well below 10 s.
+    assert time.monotonic() - stopped_at[0] < 120  # On an idle machine it is well below 10 s.
     document = json.loads(out)
     assert document["status"] == "aborted"
     assert document["counts"]["received_once"] > 0

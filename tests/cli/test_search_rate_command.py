@@ -191,7 +191,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, without_session: None) -> Simulat
         return [Ticked(role, at, moved) for at in seconds for role in ("producer", "consumer")]
 
     monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
-    monkeypatch.setattr("bench_spark.spark.ticks.merged_ticks_here", ticks)
+    monkeypatch.setattr("bench_spark.spark.merge.merged_ticks_here", ticks)
     monkeypatch.setattr(SimulatedEngine, "broker", broker, raising=False)
     return broker
 

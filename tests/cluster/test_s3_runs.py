@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,18 @@ from object_store import BUCKET, SECRET, s3_server
 
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
 from bench_spark.jars import jar_set
-from benchmarks.standalone import JOB_SECONDS_AT_MOST
+from bench_spark.store.delta import Store
 
 pytestmark = pytest.mark.s3
 
+SUITE = """
+name: on-s3
+base: steady
+set: {phases.warmup_seconds: 0.5, phases.measure_seconds: 1}
+axes:
+  load.rate_per_second: [200, 400]
+"""
+JOB_SECONDS_AT_MOST = 900
 URI = f"s3://{BUCKET}/store"
 RUN = "on-s3"
 
@@ -100,6 +109,40 @@ def test_spark_answers_queries_and_other_commands_need_no_jars(on_s3: OnS3) -> N
     assert row["rows"] > 0
     assert RUN in on_s3.call("runs")
     assert RUN in on_s3.call("watch", RUN)
+
+
+def test_a_suite_runs_with_its_store_on_s3(on_s3: OnS3) -> None:
+    (on_s3.files / "grid.yaml").write_text(SUITE)
+    on_s3.call("suite", "run", str(on_s3.files / "grid.yaml"), "--broker=loopback", *with_jars())
+    rows = runs_of(on_s3, suite="on-s3")
+    assert sorted(row["trial"] for row in rows) == [1, 2]
+    assert {row["status"] for row in rows} <= {"valid", "degraded"}
+
+
+def test_two_runs_at_once_lose_no_row(on_s3: OnS3) -> None:
+    short = ("--broker=loopback", "--set=load.rate_per_second=500", *with_jars())
+    phases = ("--set=phases.warmup_seconds=0", "--set=phases.measure_seconds=5")
+    names = ("one", "other")
+    with ThreadPoolExecutor() as pool:
+        started = [
+            pool.submit(on_s3.call, "run", "steady", "--run-id", name, *short, *phases)
+            for name in names
+        ]
+        for run in started:
+            run.result()
+    options = dict(on_s3.environment)
+    events = DeltaTable(f"{URI}/events", storage_options=options).to_pandas()
+    for name in names:
+        (row,) = runs_of(on_s3, run_id=name)
+        counts = json.loads(row["result_json"])["counts"]
+        rows = events[(events.run_id == name) & (events.phase == "measure")]
+        assert rows.sent.sum() == rows.received.sum() == counts["sent"] == 2500
+        assert not rows.duplicated(["agent", "attempt", "row_number"]).any()
+
+
+def runs_of(on_s3: OnS3, **equals: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = Store(URI, on_s3.environment).read("runs", **equals).to_pylist()
+    return found
 
 
 def test_credentials_are_neither_said_nor_stored(on_s3: OnS3) -> None:

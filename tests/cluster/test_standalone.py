@@ -29,11 +29,11 @@ axes:
 SEVERAL_JOBS = """
 import json, runpy, sys
 
-import bench_spark.spark.session_lifetime
+import bench_spark.spark.launch
 import bench_spark.results.audit
 
 # The next job finds the application of the one before, and the executors that it has.
-bench_spark.spark.session_lifetime._stop = lambda spark: None
+bench_spark.spark.launch._stop = lambda spark: None
 # In a trial of one second a pause of the machine is a rate not kept.
 bench_spark.results.audit.LEAST_RATE = 0.5
 

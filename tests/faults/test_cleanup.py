@@ -196,8 +196,8 @@ def test_orphans_in_kafka_are_shown_then_deleted_and_others_stay(
         assert shown[f"topic bench-{alive}-0"] == f"used by its run: group bench-{alive}"
         clean(kafka_broker, "--delete", "--run-prefix", dead)
         admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-        assert eventually(lambda: f"bench-{dead}-0" not in admin.list_topics(timeout=5).topics)
-        assert f"bench-{alive}-0" in admin.list_topics(timeout=5).topics
+        assert eventually(lambda: f"bench-{dead}-0" not in admin.list_topics(timeout=60).topics)
+        assert f"bench-{alive}-0" in admin.list_topics(timeout=60).topics
         groups = {one.group_id for one in admin.list_consumer_groups().result().valid}
         assert f"bench-{dead}" not in groups
     finally:

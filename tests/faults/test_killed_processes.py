@@ -34,7 +34,7 @@ def worker_of(driver: psutil.Process, port: int) -> psutil.Process | None:
     return next((process for process in workers_at(port) if process.pid in own), None)
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 @pytest.mark.parametrize("victim_of", [jvm_of, worker_of])
 def test_what_was_measured_is_kept_and_nothing_is_left(
     victim_of: Callable[[psutil.Process, int], psutil.Process | None],

@@ -153,7 +153,7 @@ class Watched:
     def _fetch(self, page: str) -> None:
         try:
             url = f"http://127.0.0.1:{self.ui_port}/{page}"
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 self.pages[page] = answer.read().decode(errors="replace")
         except OSError:
             return  # not there yet, or not there any more

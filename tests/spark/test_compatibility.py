@@ -6,8 +6,8 @@ import pytest
 
 from bench_spark import jars
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.spark import compatibility
-from bench_spark.spark.compatibility import (
+from bench_spark.spark import session
+from bench_spark.spark.session import (
     delta_coordinate,
     fixed_executors,
     refuse_connect,
@@ -44,7 +44,7 @@ def test_connect_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
     refuse_connect()
     with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
         refuse_connect("sc://host:15002")
-    for variable in compatibility.CONNECT_VARIABLES:
+    for variable in session.CONNECT_VARIABLES:
         with monkeypatch.context() as patched:
             patched.setenv(variable, "sc://host:15002")
             with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):

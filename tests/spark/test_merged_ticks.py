@@ -7,9 +7,8 @@ from pyspark.sql import SparkSession
 from realistic import Load, Row, events_table, recorded, timeline
 
 from bench_spark.core.hdr import merge_sparse
-from bench_spark.spark import ticks as ticks_module
-from bench_spark.spark.merge import TickRows
-from bench_spark.spark.ticks import merged_ticks, ticks_and_unwritten
+from bench_spark.spark import merge
+from bench_spark.spark.merge import TickRows, merged_ticks, ticks_and_unwritten
 from bench_spark.store.delta import Store
 
 TIMELINE = timeline(warmup_seconds=2, measure_seconds=4)
@@ -59,7 +58,7 @@ def test_rows_that_the_store_did_not_take_count_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it has some of them after all, and where it has later ticks of other agents."""
-    monkeypatch.setattr(ticks_module, "STRETCH_TICKS", 2)
+    monkeypatch.setattr(merge, "STRETCH_TICKS", 2)
     load = Load("unwritten", TIMELINE, values=50)
     ticks = [load.tick(range(3), tick) for tick in range(6)]
     late = [row for row in ticks[3] if row.agent == 2]
@@ -75,7 +74,7 @@ def test_rows_that_the_store_did_not_take_count_once(
 def test_a_long_run_is_read_a_stretch_at_a_time(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticks_module, "TICKS_AT_ONCE", 4)
+    monkeypatch.setattr(merge, "TICKS_AT_ONCE", 4)
     load = Load("long", TIMELINE, values=50)
     rows = [row for tick in range(6) for row in load.tick(range(1), tick)]
     store.append("events", events_table(rows, TIMELINE))

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.spark import run_messages
-from bench_spark.spark.run_messages import join_messages
+from bench_spark.spark import joins
+from bench_spark.spark.joins import join_messages
 from bench_spark.spark.sql import run_query
 from bench_spark.store.arrow import MESSAGES
 from bench_spark.store.delta import Store, TableFile
@@ -107,12 +107,12 @@ def filled(store: Store) -> Store:
 def test_every_message_is_accounted_for_whatever_happened_to_it(
     spark: SparkSession, filled: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_messages, "PARTITION_ROWS", 500)
+    monkeypatch.setattr(joins, "PARTITION_ROWS", 500)
     _, done, late = bridged(seed=5)
     rule = JoinRule(TIMELINE, 10_000_000, has_schedule=True)
     found = join_messages(spark, filled, RUN, rule)
     with monkeypatch.context() as by_spark:
-        by_spark.setattr(run_messages, "MOST_SHARES", 0)
+        by_spark.setattr(joins, "MOST_SHARES", 0)
         again = join_messages(spark, filled, RUN, rule)
     assert (again.by_producer, again.out_of_order) == (found.by_producer, late)
     assert {measure: plain(again.histogram(measure)) for measure in again.ticks} == {

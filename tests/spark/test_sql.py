@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from delta import DeltaTable
 from pyspark.sql import SparkSession
 
-from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.cli import main
+from bench_spark.errors import EXIT_CONFIGURATION, ConfigurationError, StoreNotReady
 from bench_spark.jars import known_sets
 from bench_spark.spark.sql import (
     create_views,
@@ -403,3 +405,37 @@ def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(
 
 def columns_of_the_view(spark: SparkSession, store: Store) -> list[str]:
     return run_query(spark, store, "SELECT * FROM latency_spec LIMIT 0").column_names
+
+
+def test_delta_spark_registers_tables_and_views_in_the_catalog_of_the_session(
+    spark: SparkSession, filled: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tables", "register", "--schema", "by_delta", "--store", filled.uri]
+    try:
+        assert main([*command, "--execute"]) == 0
+        assert capfd.readouterr().out == ""
+        assert spark.table("by_delta.summary").count() == filled.read("summary").num_rows
+        assert spark.table("by_delta.latency_spec").columns == columns_of_the_view(spark, filled)
+        located = DeltaTable.forName(spark, "by_delta.events").detail().first()
+        assert located is not None
+        assert located["location"] == f"file:{filled.table_uri('events')}"
+        assert main([*command, "--execute"]) == 0, "a second time changes nothing"
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS by_delta CASCADE")
+    assert DeltaTable.isDeltaTable(spark, filled.table_uri("events"))
+
+
+def test_the_history_of_a_table_is_that_of_its_log(
+    spark: SparkSession, filled: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    appended = filled.read("summary").num_rows
+    capfd.readouterr()
+    command = ["tables", "history", "summary", "--format", "json", "--store", filled.uri]
+    assert main(command) == 0
+    newest, *earlier = json.loads(capfd.readouterr().out)
+    assert newest["version"] == filled.version("summary") == len(earlier)
+    assert (newest["operation"], newest["rows_added"]) == ("WRITE", appended)
+    assert newest["engine"].startswith("delta-rs:")
+    assert earlier[-1]["operation"] == "CREATE TABLE"
+    assert main(["tables", "history", "sumary", "--store", filled.uri]) == EXIT_CONFIGURATION
+    assert "'sumary' is no table of a store; there are runs" in capfd.readouterr().err

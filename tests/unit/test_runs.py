@@ -16,7 +16,7 @@ from bench_spark.config.sections import Load
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady, StoreNotReady
 from bench_spark.plan import make_plan
 from bench_spark.runs import choose_run_id, fit, load, plan_for, prepare
-from bench_spark.spark.masters import refuse_unshared_store, slots_of
+from bench_spark.spark.launch import refuse_unshared_store, slots_of
 
 CORES = os.cpu_count() or 1
 

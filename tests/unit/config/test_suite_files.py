@@ -28,26 +28,27 @@ def values(suite: Suite, axis: str) -> list[object]:
 # ---- what is shipped
 
 
-@pytest.mark.parametrize("name", shipped("suites"))
-def test_every_shipped_suite_loads_and_names_a_broker_that_is_shipped(name: str) -> None:
-    suite = load_suite(name)
-    assert suite.name == name
-    assert suite.description
-    assert suite.report.title
-    assert suite.broker is not None
-    load_broker(suite.broker)
+def test_every_shipped_suite_loads_and_names_a_broker_and_hooks_that_are_shipped() -> None:
+    for name in shipped("suites"):
+        suite = load_suite(name)
+        assert suite.name == name
+        assert suite.description, name
+        assert suite.report.title, name
+        assert suite.broker is not None, name
+        load_broker(suite.broker)
+        for command in filter(None, (suite.hooks.before, suite.hooks.after)):
+            assert command[0] == "sh"
+            assert (suite.directory / command[1]).is_file(), name
 
 
-@pytest.mark.parametrize("name", shipped("suites"))
-def test_every_shipped_suite_has_a_quick_variant_of_some_minutes_with_all_its_axes(
-    name: str,
-) -> None:
-    whole, quick = load_suite(name), load_suite(name, quick=True)
-    assert [axis.name for axis in quick.axes] == [axis.name for axis in whole.axes]
-    for axis in quick.axes:
-        assert len(set(axis.values) - {"max", "sustained"}) in (2, 3)
-    most_seconds = QUICK_SECONDS.get(name, 120)
-    assert SPARK_START_SECONDS + estimated_seconds(quick, OVERHEAD_SECONDS) <= most_seconds
+def test_every_shipped_suite_has_a_quick_variant_of_some_minutes_with_all_its_axes() -> None:
+    for name in shipped("suites"):
+        whole, quick = load_suite(name), load_suite(name, quick=True)
+        assert [axis.name for axis in quick.axes] == [axis.name for axis in whole.axes]
+        for axis in quick.axes:
+            assert len(set(axis.values) - {"max", "sustained"}) in (2, 3), name
+        seconds = SPARK_START_SECONDS + estimated_seconds(quick, OVERHEAD_SECONDS)
+        assert seconds <= QUICK_SECONDS.get(name, 120), name
 
 
 def test_headings_of_shipped_suites_name_no_unit_of_bytes() -> None:
@@ -59,15 +60,6 @@ def test_headings_of_shipped_suites_name_no_unit_of_bytes() -> None:
         if column.heading and re.search(r"\b[kMGT]i?B\b", column.heading)
     ]
     assert found == []
-
-
-@pytest.mark.parametrize("name", shipped("suites"))
-def test_the_hooks_of_shipped_suites_are_shipped_too(name: str) -> None:
-    suite = load_suite(name)
-    for command in (suite.hooks.before, suite.hooks.after):
-        if command:
-            assert command[0] == "sh"
-            assert (suite.directory / command[1]).is_file()
 
 
 def test_the_latency_study_has_the_grids_of_its_document() -> None:
@@ -270,13 +262,11 @@ def test_mistakes_in_a_variant_are_found_though_nobody_asks_for_it(tmp_path: Pat
     assert "variants.long.set.phases.drains_seconds: " in str(refused.value)
 
 
-@pytest.mark.parametrize("name", [n for n in shipped("suites") if n.startswith("kafka-")])
-def test_exactly_once_is_one_option_away_from_every_grid_of_kafka(name: str) -> None:
-    suite = load_suite(name, variant="exactly-once")
+def test_exactly_once_is_one_option_away_from_every_grid_of_kafka() -> None:
     broker = load_broker("kafka")
-    for cell in suite.cells:
-        scenario = fitted(cell.scenario, broker)
-        assert scenario.kafka.transaction_messages == 1000
+    for name in (name for name in shipped("suites") if name.startswith("kafka-")):
+        for cell in load_suite(name, variant="exactly-once").cells:
+            assert fitted(cell.scenario, broker).kafka.transaction_messages == 1000, name
 
 
 def test_skipped_trials_stay_in_the_list_with_their_reason(tmp_path: Path) -> None:

@@ -150,8 +150,8 @@ def test_values_keep_their_first_and_last_so_that_counters_can_be_subtracted() -
 def test_only_a_source_that_was_never_read_is_reported() -> None:
     never, once = SourceTotals(), SourceTotals()
     for totals in (never, once):
-        totals.fail("refused")
-    once.succeed()
+        totals.problem = "refused"
+    once.has_been_read = True
     assert never_read({"a": never, "b": once}) == [("a", "refused")]
 
 

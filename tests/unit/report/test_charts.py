@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.config.objectives import Unit
 from bench_spark.report import charts as charts
 from bench_spark.report.chart_files import browser_library, drawn
 from bench_spark.report.charts import (
@@ -34,16 +35,16 @@ POINTS = [
 ]
 
 SPECS: dict[str, Spec] = {
-    "over time": charts.over_time("T", ROWS, LINES, "duration", (-2, 9), (0, 8)),
+    "over time": charts.over_time("T", ROWS, LINES, "us", (-2, 9), (0, 8)),
     "a hostile label": charts.over_time(
-        HOSTILE, ROWS, [Line("p50_us", HOSTILE)], "rate", (0, 8), (0, 8)
+        HOSTILE, ROWS, [Line("p50_us", HOSTILE)], "per_second", (0, 8), (0, 8)
     ),
     "distribution": charts.distribution(
         "T",
         [{"decades": d, "percentile": 90.0, "p50_us": 10 * 2**d} for d in range(5)],
         LINES[:1],
     ),
-    "hostile titles": charts.against(HOSTILE, POINTS, HOSTILE, [1, 10, 100], HOSTILE, "rate"),
+    "hostile titles": charts.against(HOSTILE, POINTS, HOSTILE, [1, 10, 100], HOSTILE, "per_second"),
     "against numbers": charts.against("T", POINTS, "x", [1, 10, 100], "y", "bytes"),
     "against words": charts.against(
         "T",
@@ -53,9 +54,7 @@ SPECS: dict[str, Spec] = {
         "y",
         "share",
     ),
-    "one unnamed line": charts.against(
-        "T", [{**POINTS[0], "series": "y"}], "x", [1], "y", "duration"
-    ),
+    "one unnamed line": charts.against("T", [{**POINTS[0], "series": "y"}], "x", [1], "y", "us"),
     "changes": charts.changes(
         "T",
         [
@@ -133,11 +132,11 @@ def test_no_value_lies_beyond_the_ticks(values: list[float]) -> None:
     assert ticks[-1] >= max(values) * (1 - 1e-9)
 
 
-@given(st.floats(0, 1e9), st.sampled_from(["duration", "rate", "share"]))
-def test_a_constant_line_does_not_lie_on_the_frame(value: float, kind: charts.Kind) -> None:
-    drawn_at = charts.scaled(value, kind)
+@given(st.floats(0, 1e9), st.sampled_from(["us", "per_second", "share"]))
+def test_a_constant_line_does_not_lie_on_the_frame(value: float, unit: Unit) -> None:
+    drawn_at = charts.scaled(value, unit)
     assert drawn_at is not None
-    (low, high), ticks = y_axis([drawn_at, None], kind)
+    (low, high), ticks = y_axis([drawn_at, None], unit)
     assert low < drawn_at < high
     assert len([tick for tick in ticks if low <= tick <= high]) >= 2
 

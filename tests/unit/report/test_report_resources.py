@@ -50,7 +50,7 @@ def test_a_source_is_one_line_of_what_it_told(columns: dict[str, Any], text: str
 
 def test_a_source_that_was_not_read_says_why() -> None:
     totals = SourceTotals()
-    totals.fail("there is no process 5")
+    totals.problem = "there is no process 5"
     [(_, text)] = resource_lines({"broker": {"pid": totals.as_document()}})
     assert text == "pid: unknown (there is no process 5)"
 

@@ -18,7 +18,6 @@ from bench_spark.report.timeline import (
     MOST_POINTS,
     RESOURCE_COLUMNS,
     WINDOW_COLUMNS,
-    RunTables,
     RunTimes,
     TimeSeries,
     newest_windows,
@@ -54,17 +53,22 @@ def of_schema(rows: list[dict[str, Any]], schema: pa.Schema, columns: list[str])
     return pa.Table.from_pylist(rows, schema=schema).select(columns)
 
 
+def tables(
+    windows: list[dict[str, Any]], resources: list[dict[str, Any]], events: list[dict[str, Any]]
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    return (
+        of_schema(windows, METRICS, WINDOW_COLUMNS),
+        of_schema(resources, RESOURCES, RESOURCE_COLUMNS),
+        of_schema(events, EVENTS, GENERATOR_COLUMNS),
+    )
+
+
 def timeline(
     windows: list[dict[str, Any]],
     resources: list[dict[str, Any]] | None = None,
     events: list[dict[str, Any]] | None = None,
 ) -> TimeSeries:
-    tables = RunTables(
-        of_schema(windows, METRICS, WINDOW_COLUMNS),
-        of_schema(resources or [], RESOURCES, RESOURCE_COLUMNS),
-        of_schema(events or [], EVENTS, GENERATOR_COLUMNS),
-    )
-    found = timeline_of(tables, TIMES)
+    found = timeline_of(*tables(windows, resources or [], events or []), TIMES)
     assert found is not None
     return found
 
@@ -93,12 +97,7 @@ def test_seconds_count_from_the_measured_phase() -> None:
 
 
 def test_a_run_that_never_started_has_no_timeline() -> None:
-    empty = RunTables(
-        of_schema([], METRICS, WINDOW_COLUMNS),
-        of_schema([], RESOURCES, RESOURCE_COLUMNS),
-        of_schema([], EVENTS, GENERATOR_COLUMNS),
-    )
-    assert timeline_of(empty, RunTimes(ORIGIN)) is None
+    assert timeline_of(*tables([], [], []), RunTimes(ORIGIN)) is None
 
 
 def test_resources_are_told_per_second_and_source() -> None:

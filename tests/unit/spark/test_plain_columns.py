@@ -21,8 +21,8 @@ from bench_spark.data.checking import found_in, with_found
 from bench_spark.data.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan, with_rows
-from bench_spark.spark import dataset_rows
-from bench_spark.spark.dataset_rows import write_columns
+from bench_spark.spark import datasets
+from bench_spark.spark.datasets import write_columns
 from bench_spark.transports.base import SizeLimit
 
 BINARY = pa.binary()
@@ -31,7 +31,7 @@ HEADERS = pa.map_(pa.string(), BINARY)
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset_rows, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(datasets, "_BATCH_ROWS", 3)
 
 
 def written(tmp_path: Path, *parts: dict[str, pa.Array], **dataset: Any) -> Path:
@@ -51,7 +51,7 @@ def bodies(*values: bytes | None) -> pa.Array:
 def intervals(*values_ns: int | None) -> dict[str, pa.Array]:
     return {
         "body": bodies(*[b"x"] * len(values_ns)),
-        dataset_rows.INTERVAL: pa.array(values_ns, pa.int64()),
+        datasets.INTERVAL: pa.array(values_ns, pa.int64()),
     }
 
 

@@ -368,13 +368,14 @@ def test_what_is_no_amqp_is_refused_and_named_not_skipped(bad: bytes, why: str) 
         Reader().read(bad, at_ns=1)
 
 
-@pytest.mark.parametrize("cut_at", range(1, 130))
-def test_a_stream_that_is_cut_anywhere_waits_for_the_rest(cut_at: int) -> None:
+def test_a_stream_that_is_cut_anywhere_waits_for_the_rest() -> None:
     stream = b"".join([*delivery(Kind(size=20), 1), *delivery(Kind(size=20), 2)])
-    reader = Reader()
-    reader.read(stream[:cut_at], at_ns=1)
-    reader.read(stream[cut_at:], at_ns=2)
-    assert rows(reader.arrivals.take()) == read_naively(stream).messages
+    expected = read_naively(stream).messages
+    for cut_at in range(1, 130):
+        reader = Reader()
+        reader.read(stream[:cut_at], at_ns=1)
+        reader.read(stream[cut_at:], at_ns=2)
+        assert rows(reader.arrivals.take()) == expected, cut_at
 
 
 def test_a_channel_that_is_closed_in_the_middle_of_a_message_is_told() -> None:

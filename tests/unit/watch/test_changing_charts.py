@@ -14,7 +14,7 @@ SPAN, MEASURED = (-2.0, 20.0), (0.0, 20.0)
 def chart(values: dict[float, float], *labels: str) -> TimeChart:
     rows = [{"second": second, "a": value, "b": 1.0} for second, value in values.items()]
     lines = [Line(label, label) for label in labels or ("a",)]
-    return TimeChart("Throughput", "messages", "rate", rows, lines)
+    return TimeChart("Throughput", "messages", "per_second", rows, lines)
 
 
 def updated(charts: ChangingCharts, values: dict[float, float], *labels: str) -> None:
@@ -66,7 +66,7 @@ def test_axes_and_shade_come_with_every_answer() -> None:
 
 def test_every_parameter_of_a_chart_is_fed() -> None:
     charts = ChangingCharts()
-    latency = TimeChart("Latency", "l", "duration", [{"second": 1.0, "p50": 90}], [Line("p50", "")])
+    latency = TimeChart("Latency", "l", "us", [{"second": 1.0, "p50": 90}], [Line("p50", "")])
     charts.update([chart({0: 5}), latency], SPAN, MEASURED)
     for told in charts.since("", 0)["charts"].values():
         assert {param["name"] for param in told["spec"]["params"]} == set(told["signals"])

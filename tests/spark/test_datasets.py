@@ -17,7 +17,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.data.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
-from bench_spark.spark.dataset_rows import DatasetRows
+from bench_spark.spark.datasets import DatasetRows
 from bench_spark.store.delta import Store
 
 LOOPBACK = Broker(kind="loopback")

@@ -9,7 +9,7 @@ import pytest
 from bench_spark.core.clock import Clock
 from bench_spark.driver.server import CollectorServer
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.spark.run import CollectorAddress, collector_address
+from bench_spark.spark.job import CollectorAddress, collector_address
 
 DRIVER = {"spark.driver.host": "driver-svc.bench.svc"}
 

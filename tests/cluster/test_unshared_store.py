@@ -1,0 +1,37 @@
+"""A store whose directory is another one on the executors' machine is refused before the load."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from bench_spark.errors import EXIT_PREFLIGHT
+from benchmarks.standalone import Job, Place, standalone
+
+pytestmark = pytest.mark.deployment
+
+MOUNT = 'mount -t tmpfs none "$0" && exec "$@"'
+"""Puts an empty directory over the first argument, and runs the others."""
+
+
+def test_executors_that_see_another_directory_are_named(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    enter = ("unshare", "--mount", "sh", "-c", MOUNT, str(shared))
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount anything")
+    store = shared / "store"
+    with standalone([Place(enter=enter)], 2, tmp_path) as cluster:
+        arguments = ("steady", "--broker=loopback", "--run-id=apart", f"--store={store}")
+        done = cluster.submit(Job("run_scenario.py", arguments))
+    said = done.stdout + done.stderr
+    assert done.returncode == EXIT_PREFLIGHT, said
+    assert "cannot read the store" in said
+    assert "must be a URI or path that every machine shares" in said
+    assert "Traceback" not in said
+    assert not list(store.glob("_marker*"))
+    (run,) = DeltaTable(str(store / "runs")).to_pandas().to_dict("records")
+    assert (run["status"], run["exit_code"]) == ("failed", EXIT_PREFLIGHT)
