@@ -41,7 +41,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.producers import PublishFrames, PublishWriter
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
+from bench_spark.transports.batches import HEAD_ONLY, Batch, OutcomeKind, Received, each_tail
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
@@ -76,7 +76,7 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
             unconfirmed += batch
             if unconfirmed == MESSAGES_AHEAD:
                 unconfirmed = 0
-                confirms.acked(0, True, 0)
+                confirms.settled(0, True, OutcomeKind.CONFIRMED, 0)
                 outcomes.take()
 
         yield send

@@ -332,12 +332,6 @@ class DeliveryDecoder:
         """A return: nothing was published here, so nothing of ours came back."""
 
 
-@warm_up
-def _compile() -> None:
-    receiver = DeliveryDecoder(0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
-    receiver.decode(ReadBuffer(1), 0, 0, 0)
-
-
 U64 = npt.NDArray[np.uint64]
 
 _TAG_AT = 11
@@ -377,11 +371,13 @@ class AckFrames:
 
 
 @warm_up
-def _acks_compile() -> None:
+def _compile() -> None:
+    receiver = DeliveryDecoder(0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
+    receiver.decode(ReadBuffer(1), 0, 0, 0)
     AckFrames(1, multiple=False).of(np.zeros(1, np.uint64))
 
 
-_TRANSACTIONS_NOTHING: U64 = np.zeros(0, np.uint64)
+_NO_TAGS: U64 = np.zeros(0, np.uint64)
 
 
 class AckTransactions:
@@ -391,7 +387,7 @@ class AckTransactions:
         """`messages` make a transaction, in which every `ack_every` are acknowledged at once."""
         self._messages = messages
         self._ack_every = ack_every
-        self._waiting: U64 = _TRANSACTIONS_NOTHING
+        self._waiting: U64 = _NO_TAGS
         self._committing = 0
         self.added_seconds = 0.0
 
@@ -412,7 +408,7 @@ class AckTransactions:
     def begin(self, is_partial: bool = False) -> U64:
         """The tags to acknowledge, and then to commit, now; none while there is no reason to."""
         if self.is_committing or not (is_partial or self.waiting >= self._messages):
-            return _TRANSACTIONS_NOTHING
+            return _NO_TAGS
         tags, self._waiting = self._waiting[: self._messages], self._waiting[self._messages :]
         self._committing = len(tags)
         places = np.arange(1, len(tags) + 1)

@@ -177,24 +177,12 @@ def header_bytes(table: Mapping[str, Any] | None) -> Headers:
     return {name: _value_bytes(value) for name, value in (table or {}).items()}
 
 
-def header_values(headers: Headers) -> dict[str, Any]:
-    """For pika, which sends text as text and all else as an array of bytes."""
-    return {name: _text_or_bytes(value) for name, value in headers.items()}
-
-
 def _value_bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return str(value).encode()
-
-
-def _text_or_bytes(value: bytes) -> str | bytes:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value
 
 
 BASIC_CLASS: int = pika.spec.BasicProperties.INDEX

@@ -37,7 +37,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.base import Destination, Signal, SignalKind
-from bench_spark.transports.batches import I64, U8, Batch, Headers, Tails
+from bench_spark.transports.batches import I64, U8, Batch, Headers, OutcomeKind, Tails
 from bench_spark.transports.sockets.buffers import Int, OutcomeRows, copy_bytes
 from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.messages import (
@@ -425,7 +425,8 @@ class AmqpSender(Sender[AmqpConnection]):
             self.lanes.answered(lane)
         elif isinstance(method, pika.spec.Tx.CommitOk):
             self._committing.discard(lane.number)
-            self._confirms[lane.number].acked(0, True, lane.connection.read_ns)
+            at_ns = lane.connection.read_ns
+            self._confirms[lane.number].settled(0, True, OutcomeKind.CONFIRMED, at_ns)
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):

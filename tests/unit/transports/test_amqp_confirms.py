@@ -71,7 +71,7 @@ class Ledger:
         self.confirms.sent(made, ENVELOPE_BYTES)
 
     def settled(self, tag: int, multiple: bool) -> list[int]:
-        self.confirms.acked(tag, multiple, 1)
+        self.confirms.settled(tag, multiple, OutcomeKind.CONFIRMED, 1)
         return self._sequences()
 
     def abandoned(self) -> list[int]:
@@ -237,9 +237,9 @@ class Said:
 
     def settle(self, settlement: Confirms, at_ns: int) -> None:
         if self.what == "ack":
-            settlement.acked(self.tag, self.multiple, at_ns)
+            settlement.settled(self.tag, self.multiple, OutcomeKind.CONFIRMED, at_ns)
         elif self.what == "nack":
-            settlement.nacked(self.tag, self.multiple, at_ns)
+            settlement.settled(self.tag, self.multiple, OutcomeKind.REFUSED, at_ns)
         elif self.what == "return":
             settlement.returned(self.body, at_ns)
 
@@ -357,7 +357,7 @@ def settlement(
 
 def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
     lane, sink, _ = settlement()
-    lane.acked(2, multiple=True, at_ns=7)
+    lane.settled(2, True, OutcomeKind.CONFIRMED, 7)
     assert settled_so_far(sink) == [(0, CONFIRMED, 7), (1, CONFIRMED, 7)]
     assert sink.take().lane.tolist() == [3, 3]
     assert lane.in_flight == 2
@@ -369,14 +369,14 @@ def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -
     lane.sent(stamped(0), head_bytes)
     lane.returned(body(heads, 1, head_bytes), at_ns=5)
     assert settled_so_far(sink) == []
-    lane.acked(4, multiple=True, at_ns=6)
+    lane.settled(4, True, OutcomeKind.CONFIRMED, 6)
     kinds = [kind for _, kind, _ in settled_so_far(sink)]
     assert kinds == [CONFIRMED, RETURNED, CONFIRMED, CONFIRMED]
 
 
 def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
     lane, sink, heads = settlement()
-    lane.nacked(2, multiple=False, at_ns=5)
+    lane.settled(2, False, OutcomeKind.REFUSED, 5)
     assert settled_so_far(sink) == []
     assert lane.in_flight == 4
     lane.returned(body(heads, 1), at_ns=6)
@@ -386,7 +386,7 @@ def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
 
 def test_a_nack_without_a_return_is_a_refusal_once_its_return_is_overdue() -> None:
     lane, sink, _ = settlement()
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     lane.release(now_ns=5 + NANOSECONDS_HELD - 1)
     assert settled_so_far(sink) == []
     lane.release(now_ns=5 + NANOSECONDS_HELD)
@@ -395,7 +395,7 @@ def test_a_nack_without_a_return_is_a_refusal_once_its_return_is_overdue() -> No
 
 def test_where_nothing_can_be_returned_a_nack_is_a_refusal_at_once() -> None:
     lane, sink, _ = settlement(may_return=False)
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     assert settled_so_far(sink) == [(0, REFUSED, 5)]
 
 
@@ -408,7 +408,7 @@ def test_without_confirms_a_return_is_an_outcome_by_itself() -> None:
 
 def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> None:
     lane, sink, heads = settlement()
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     lane.returned(body(heads, 3), at_ns=6)
     lane.abandon(at_ns=8)
     assert settled_so_far(sink) == [
@@ -422,7 +422,7 @@ def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> No
 
 def test_settling_a_tag_nobody_knows_changes_nothing() -> None:
     lane, sink, _ = settlement()
-    lane.nacked(99, multiple=False, at_ns=5)
-    lane.acked(99, multiple=False, at_ns=5)
+    lane.settled(99, False, OutcomeKind.REFUSED, 5)
+    lane.settled(99, False, OutcomeKind.CONFIRMED, 5)
     lane.release(now_ns=10 * NANOSECONDS_HELD)
     assert settled_so_far(sink) == []
