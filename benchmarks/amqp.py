@@ -19,9 +19,11 @@ from benchmarks.figures import (
     P99,
     RATE,
     SPARK_CORES,
+    TURNS,
     WHOLE_CPU,
     Bar,
     Figures,
+    Measure,
 )
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 from benchmarks.ours import LIVE, NO_LIVE, Settings
@@ -37,6 +39,7 @@ BACKLOG_MESSAGES = 65_536
 """On their way at most, of ours only. The tool's default, 64 MB, is about this number at 1000 B and
 ten times it at 100 B, where runs on a busy machine were slower with it; why is not known."""
 MEASURES = (RATE, CLIENT_CPU, WHOLE_CPU, SPARK_CORES, P50, P99, LAG_P99)
+PACED_MEASURES = (*MEASURES, TURNS)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Load:
     bars: Sequence[Bar]
     bars_by_bytes: Mapping[int, Sequence[Bar]] = field(default_factory=dict)
     """More of them, by the size of a body."""
+    measures: Sequence[Measure] = MEASURES
 
 
 def _of_both(*bars: Bar) -> tuple[Bar, ...]:
@@ -109,6 +113,7 @@ def _paced(rate: int) -> Load:
             *lag,
             Bar(SPARK_CORES, LIVE, at_most=0.35),
         ),
+        measures=PACED_MEASURES,
     )
 
 
@@ -135,7 +140,7 @@ def _comparison(
     if load.plain_pika is not None:
         contenders[PLAIN_PIKA] = partial(load.plain_pika, broker, effort, body_bytes)
     bars = (*load.bars_by_bytes.get(body_bytes, ()), *load.bars)
-    return Comparison(f"{body_bytes} B", contenders, MEASURES, PERFTEST, bars)
+    return Comparison(f"{body_bytes} B", contenders, load.measures, PERFTEST, bars)
 
 
 def _opening(load: Load) -> Callable[[Effort, Path], AbstractContextManager[Opened]]:

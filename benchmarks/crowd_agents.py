@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.loop import MOST_REPORTS_PER_SECOND, PROGRESS_NS
 from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     EventRow,
@@ -29,6 +28,7 @@ from bench_spark.agent.protocol import (
     encode_rows,
     new_challenge,
 )
+from bench_spark.agent.reports import MOST_REPORTS_PER_SECOND, PROGRESS_NS
 from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for

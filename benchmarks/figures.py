@@ -21,6 +21,7 @@ class Measure:
 RATE = Measure("messages per second")
 CLIENT_CPU = Measure("client CPU, us per message", 2)
 WHOLE_CPU = Measure("with Spark and driver, us per message", 2)
+TURNS = Measure("agent's turns per second")
 SPARK_CORES = Measure("Spark and driver, cores", 2)
 P50 = Measure("latency p50, us")
 P99 = Measure("latency p99, us")

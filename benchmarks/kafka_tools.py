@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +31,9 @@ MORE_THAN_EVER_SENT = 10**12
 AS_FAST_AS_POSSIBLE = -1
 CONSUME_SECONDS_AT_MOST = 300
 
+Command = list[str | Path]
+Reading = Callable[[list[Printed]], list[Progress]]
+
 # The last line, about the whole run, goes on behind "max latency".
 _PRODUCED = re.compile(r"^(?P<messages>\d+) records sent, .* max latency\.$")
 # Time, thread, MB, MB/s, messages, ...; the sixth figure and those behind it are not needed.
@@ -44,10 +47,7 @@ def produce(
 ) -> Figures:
     """Send as fast as possible for warm-up and measured phase; the tool is ended after that."""
     command = _producer(servers, topic, body_bytes, properties, AS_FAST_AS_POSSIBLE)
-    seconds = effort.warmup_seconds + effort.measure_seconds
-    with started(command, seconds + START_SECONDS_AT_MOST) as process:
-        lines = list(_for_seconds(printed(process), seconds))
-    return _steady(PRODUCER_TOOL, lines, produced(lines), effort.warmup_seconds)
+    return _ended(PRODUCER_TOOL, command, produced, effort)
 
 
 def paced_pair(
@@ -83,9 +83,7 @@ def paced_pair(
 def consume(servers: str, topic: str, messages: int, warmup_seconds: float) -> Figures:
     """Read that many messages from the beginning of the topic, in a group of its own."""
     command = _consumer(servers, topic, messages)
-    with started(command, CONSUME_SECONDS_AT_MOST) as process:
-        lines = list(printed(process))
-    return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
+    return _finished(CONSUMER_TOOL, command, consumed, warmup_seconds)
 
 
 def franz_go() -> Path | str:
@@ -120,26 +118,19 @@ def franz_go_produce(
     effort: Effort,
 ) -> Figures:
     """As `produce` does, with as long a linger and as large batches."""
-    command: list[str | Path] = [
+    command: Command = [
         *(program, "-brokers", servers, "-topic", topic, "-record-bytes", str(body_bytes)),
         *("-linger", f"{properties['linger.ms']}ms"),
         *("-batch-max-bytes", str(properties["batch.size"])),
     ]
-    seconds = effort.warmup_seconds + effort.measure_seconds
-    with started(command, seconds + START_SECONDS_AT_MOST) as process:
-        lines = list(_for_seconds(printed(process), seconds))
-    return _steady(FRANZ_GO, lines, counted(lines), effort.warmup_seconds)
+    return _ended(FRANZ_GO, command, counted, effort)
 
 
 def franz_go_consume(
     program: Path, servers: str, topic: str, messages: int, warmup_seconds: float
 ) -> Figures:
-    command: list[str | Path] = [
-        *(program, "-brokers", servers, "-topic", topic, "-consume", str(messages))
-    ]
-    with started(command, CONSUME_SECONDS_AT_MOST) as process:
-        lines = list(printed(process))
-    return _steady(FRANZ_GO, lines, counted(lines), warmup_seconds)
+    command: Command = [*(program, "-brokers", servers, "-topic", topic, "-consume", str(messages))]
+    return _finished(FRANZ_GO, command, counted, warmup_seconds)
 
 
 def _producer(
@@ -148,7 +139,7 @@ def _producer(
     body_bytes: int,
     properties: Mapping[str, object],
     rate_per_second: int,
-) -> list[str | Path]:
+) -> Command:
     return [
         *(*_java(), "org.apache.kafka.tools.ProducerPerformance"),
         *("--bootstrap-server", servers, "--topic", topic),
@@ -159,7 +150,7 @@ def _producer(
     ]
 
 
-def _consumer(servers: str, topic: str, messages: int) -> list[str | Path]:
+def _consumer(servers: str, topic: str, messages: int) -> Command:
     return [
         *(*_java(), "org.apache.kafka.tools.ConsumerPerformance"),
         *("--bootstrap-server", servers, "--topic", topic, "--num-records", str(messages)),
@@ -199,6 +190,21 @@ def counted(lines: Iterable[Printed]) -> list[Progress]:
 def _java() -> tuple[str | Path, ...]:
     class_path = os.pathsep.join(map(str, (*jar_set("kafka"), *jar_set("kafka-tools"))))
     return require_java(), "-cp", class_path
+
+
+def _ended(tool: str, command: Command, read: Reading, effort: Effort) -> Figures:
+    """Of a tool that goes on until it is ended, after warm-up and measured phase."""
+    seconds = effort.warmup_seconds + effort.measure_seconds
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
+        lines = list(_for_seconds(printed(process), seconds))
+    return _steady(tool, lines, read(lines), effort.warmup_seconds)
+
+
+def _finished(tool: str, command: Command, read: Reading, warmup_seconds: float) -> Figures:
+    """Of a tool that ends by itself, once it has its messages."""
+    with started(command, CONSUME_SECONDS_AT_MOST) as process:
+        lines = list(printed(process))
+    return _steady(tool, lines, read(lines), warmup_seconds)
 
 
 def _for_seconds(lines: Iterable[Printed], seconds: float) -> Iterator[Printed]:

@@ -20,6 +20,7 @@ from benchmarks.figures import (
     P99,
     RATE,
     SPARK_CORES,
+    TURNS,
     WHOLE_CPU,
     Figures,
     Measure,
@@ -75,7 +76,8 @@ def figures_of(document: Document) -> Figures:
     """Rate, CPU and latency of a result.
 
     The client's CPU is that of the agents' processes, both ends, over every message of the run,
-    warm-up included. What Spark and the driver used in the measured phase is added for the whole.
+    warm-up included; turns are those of the loops of all agents. What Spark and the driver used in
+    the measured phase is added for the whole.
     """
     rates = document["rates"]
     rate = rates["receive_rate"] or rates["send_rate"]
@@ -89,6 +91,9 @@ def figures_of(document: Document) -> Figures:
         raise NoFigures(f"no messages in run {document['run_id']}")
     cpu_us = sum(agent["cpu_seconds"] for agent in agents) * 1e6 / messages
     figures: dict[Measure, float] = {RATE: rate, CLIENT_CPU: cpu_us}
+    turns = [agent["turns_per_second"] for agent in agents if agent["turns_per_second"] is not None]
+    if turns:
+        figures[TURNS] = sum(turns)
     spark_cores = document["resources"]["spark_cores"]
     if spark_cores is not None:
         figures |= {WHOLE_CPU: cpu_us + spark_cores * 1e6 / rate, SPARK_CORES: spark_cores}

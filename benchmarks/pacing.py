@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_spark.config.broker import Broker
 from benchmarks import ours
-from benchmarks.figures import CLIENT_CPU, LAG_P99, Bar, Figures, Measure
+from benchmarks.figures import CLIENT_CPU, LAG_P99, TURNS, Bar, Figures, Measure
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 
 RATES = (100, 1_000, 10_000, 50_000)
@@ -29,13 +29,13 @@ LAG_P99_9 = Measure("send_lag p99.9, us")
 def _paced(rate: int, live: bool, effort: Effort, directory: Path) -> Figures:
     settings: ours.Settings = {"load.rate_per_second": rate}
     document = ours.run(settings, Broker(kind="loopback"), effort, directory, live=live)
-    lag = document["measures"]["send_lag"]
+    figures, lag = ours.figures_of(document), document["measures"]["send_lag"]
     return {
         RATE_ERROR: abs(document["rates"]["send_rate"] / rate - 1) * 100,
         LAG_P50: lag["p50_us"],
         LAG_P99: lag["p99_us"],
         LAG_P99_9: lag["p999_us"],
-        CLIENT_CPU: ours.figures_of(document)[CLIENT_CPU],
+        **{measure: figures[measure] for measure in (CLIENT_CPU, TURNS)},
     }
 
 
@@ -52,7 +52,7 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     }
     bars = [Bar(RATE_ERROR, _named(rate, True), at_most=0.1) for rate in RATES]
     bars += [Bar(LAG_P99, _named(JUDGED_RATE, live), at_most=1000) for live in (True, False)]
-    measures = (RATE_ERROR, LAG_P50, LAG_P99, LAG_P99_9, CLIENT_CPU)
+    measures = (RATE_ERROR, LAG_P50, LAG_P99, LAG_P99_9, CLIENT_CPU, TURNS)
     yield Opened(
         [Comparison("On schedule", turns, measures, bars=bars)],
         [f"{MEASURE_SECONDS} s each after {effort.warmup_seconds} s of warm-up"],

@@ -41,10 +41,14 @@ LONGEST_FIRST = (
     "tests/cli/test_runs_on_real_brokers.py",
     "tests/cli/test_reports_of_runs.py",
     "tests/cluster",
-    "tests/brokers/test_embedded_brokers.py",
-    "tests/brokers/test_reconnection",
     "tests/brokers/test_transport_contract.py",
+    "tests/brokers/test_embedded_brokers.py",
+    "tests/brokers/test_kafka_outage.py",
+    "tests/brokers/test_one_end.py",
+    "tests/brokers/test_many_lanes.py",
     "tests/brokers/test_mqtt",
+    "tests/brokers/test_reconnection",
+    "tests/cli/test_run_ids.py",
     "tests/faults/test_fuzzing.py",
 )
 QUICK = "tests/unit"

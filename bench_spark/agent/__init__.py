@@ -2,17 +2,18 @@
 
 agent.py           the steps of a run, in time with all other agents
 endpoints.py       brokers opened, several of them as one transport
-job.py             what is to be done, the open lanes, and what measures them as the scenario asks
+load.py            what takes part in a load, and how much of it is on its way
 link.py, protocol.py
                    the way to the driver
 host.py            facts of the machine, its time slice, and the wait for descriptors
 
 The load itself:
 
-loop.py            the course of a run, what is done in every turn, and reported every second
+loop.py            the course of a run, and what is done in every turn
 producer.py        when to send and how much; batches stamped and handed over; their outcomes
 consumer.py        what arrives
 connections.py     lanes that are blocked, lost, full and reopened
+reports.py         what the driver is told, ten times a second and every second
 
 What it decides by, pure:
 
@@ -23,9 +24,8 @@ records.py         bodies: envelope and padding, or real records; their sizes
 
 What is measured:
 
-recorder.py        rows in, event rows out
+recorder.py        rows in, event rows out; counters and histograms of each tick, role and phase
 classification.py  kernels: whose a message is, whether it was seen before, how long it took
-intervals.py       counters and histograms of one tick, role, phase and destination
 sampler.py         throughput as the consumer sees it
 tracer.py          single messages
 """

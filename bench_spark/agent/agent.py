@@ -22,8 +22,10 @@ from bench_spark.agent.endpoints import (
     EndTransport,
     NoConsumers,
     NoProducers,
+    consumer_lanes,
     make_room_for_lanes,
     open_ends,
+    producer_lanes,
 )
 from bench_spark.agent.host import (
     Waiting,
@@ -32,21 +34,15 @@ from bench_spark.agent.host import (
     short_time_slice,
     without_interruptions,
 )
-from bench_spark.agent.job import (
-    Instruments,
-    Job,
-    Lanes,
-    consumer_lanes,
-    make_instruments,
-    producer_lanes,
-    subscription_table,
-)
 from bench_spark.agent.link import Link, LinkLost, report
+from bench_spark.agent.load import AgentLoad
 from bench_spark.agent.loop import LoadLoop
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.records import Bodies, bodies_for, body_sizes
+from bench_spark.agent.recorder import recorder_for
+from bench_spark.agent.records import Bodies, bodies_for
+from bench_spark.agent.sampler import sampler_for
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
-from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer, trace_setup
 from bench_spark.config.ends import Ends
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.core.sequences import SequencePages, SequenceSets
@@ -65,16 +61,14 @@ from bench_spark.transports.base import (
 from bench_spark.transports.batches import I64
 
 
-def closing_report(
-    assignment: Assignment, instruments: Instruments
-) -> tuple[dict[str, Any], bytes]:
+def closing_report(load: AgentLoad) -> tuple[dict[str, Any], bytes]:
     """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
     last come the samples.
 
     Numbers of groups are made global here: subscription and stream for what was received, the
     producer for the rest.
     """
-    recorder, producers = instruments.recorder, assignment.producers
+    assignment, recorder = load.assignment, load.recorder
     streams = assignment.scenario.wiring.streams
     subscriptions = np.array(assignment.subscriptions or [0], dtype=np.int64)
     members = np.array(assignment.producer_numbers or [0], dtype=np.int64)
@@ -85,7 +79,7 @@ def closing_report(
         ),
         _relabelled(recorder.confirmed_sets, lambda group: members[group]),
         _relabelled(recorder.failed_sets, lambda group: members[group]),
-        instruments.sampler.samples(subscriptions).tobytes(),
+        load.sampler.samples(subscriptions).tobytes(),
     ]
     totals = {
         "sent_by_producer": [
@@ -94,11 +88,11 @@ def closing_report(
                 int(recorder.sent_by_lane[WARMUP][lane]),
                 int(recorder.sent_by_lane[MEASURE][lane]),
             ]
-            for lane, member in enumerate(producers)
+            for lane, member in enumerate(assignment.producers)
         ],
         "page_bytes": [len(blob) for blob in blobs],
         "received_span_ns": recorder.received_span_ns,
-        "trace": instruments.tracer.report(),
+        "trace": load.tracer.report(),
     }
     return totals, b"".join(blobs)
 
@@ -153,25 +147,6 @@ class OpeningNews:
         if now_seconds >= self._next_seconds:
             self._next_seconds = now_seconds + OPENING_NEWS_SECONDS
             self._link.send({"type": "opening", "opened": self._opened})
-
-
-class EarlySignals:
-    """What happens to open lanes before the load begins.
-
-    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
-    heartbeats end a connection.
-    """
-
-    def __init__(self, producers: Producers, consumers: Consumers) -> None:
-        self._ends: tuple[tuple[str, Producers | Consumers], ...] = (
-            (PRODUCER, producers),
-            (CONSUMER, consumers),
-        )
-        self.collected: list[tuple[str, Signal]] = []
-
-    def collect(self) -> None:
-        for role, end in self._ends:
-            self.collected += [(role, signal) for signal in end.signals()]
 
 
 STEP_TIMEOUT_SECONDS = 120.0
@@ -371,29 +346,47 @@ class _Agent:
             self._kernels.wait()
             # Done before the others wait for this agent: it may take a while.
             undisturbed.enter_context(without_interruptions())
-            self._report_ready(producers, consumers, confirms)
-            early = EarlySignals(producers, consumers)
-            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
-            timeline = timeline_of(assignment.scenario, int(start["start_at_ns"]))
-            sizes = body_sizes(assignment.scenario.message, timeline)
-            job = Job(assignment, timeline, sizes, now_ns)
-            names = {index: destination.name or "" for index, destination in destinations.items()}
-            instruments = make_instruments(
-                job, names, self._attempt, self._message_writer, self._link.send_file
+            report(
+                self._link,
+                "ready",
+                confirms=confirms,
+                connections={
+                    "producers": producers.connections(len(assignment.producers)),
+                    "consumers": consumers.connections(len(assignment.consumers)),
+                },
             )
-            tracer = instruments.tracer
-            lanes_open = Lanes(
+            early: list[tuple[str, Signal]] = []
+
+            def serve_lanes() -> None:
+                # Others may take minutes to open theirs, and lanes live only while they are served:
+                # unanswered heartbeats end a connection.
+                early.extend((PRODUCER, signal) for signal in producers.signals())
+                early.extend((CONSUMER, signal) for signal in consumers.signals())
+
+            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=serve_lanes)
+            timeline = timeline_of(assignment.scenario, int(start["start_at_ns"]))
+            recorder = recorder_for(assignment, timeline, destinations)
+            trace = trace_setup(assignment, timeline, destinations, self._attempt)
+            if self._message_writer is not None and trace.every:
+                writer = self._message_writer(trace)
+                tracer = Tracer(trace, writer, self._link.send_file, recorder.has_possible_times)
+            load = AgentLoad(
+                assignment,
+                timeline,
+                self._link,
                 producers=producers,
                 consumers=consumers,
                 bodies=bodies,
-                subscription_of=subscription_table(assignment),
+                recorder=recorder,
+                sampler=sampler_for(assignment, timeline),
+                tracer=tracer,
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
-                are_self_limiting=any(one.capabilities.drops_overflow for one in self._ends),
-                early_signals=early.collected,
+                drops_overflow=any(one.capabilities.drops_overflow for one in self._ends),
+                early_signals=early,
             )
-            loop = LoadLoop(job, lanes_open, instruments, self._link, self._waiting)
+            loop = LoadLoop(load, self._waiting)
             with only_compiled():
                 loop.run()
             if loop.failure is not None:
@@ -405,7 +398,8 @@ class _Agent:
             tracer.close()
             if tracer.failure is not None:
                 result.failure = result.failure or _as_failure(tracer.failure)
-        totals, pages = closing_report(assignment, instruments)
+        totals, pages = closing_report(load)
+        totals["turns_per_second"] = loop.turns_per_second
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
         totals["answers_by_status"] = dict(producers.answers_by_status)
@@ -414,17 +408,6 @@ class _Agent:
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
-
-    def _report_ready(self, producers: Producers, consumers: Consumers, confirms: bool) -> None:
-        report(
-            self._link,
-            "ready",
-            confirms=confirms,
-            connections={
-                "producers": producers.connections(len(self._assignment.producers)),
-                "consumers": consumers.connections(len(self._assignment.consumers)),
-            },
-        )
 
     @staticmethod
     def _close_lanes(end: Producers | Consumers, result: AgentResult) -> None:

@@ -4,29 +4,21 @@ of which phase, new or seen before, and how long they took.
 A body may have been changed on its way, or forged. What its envelope says is therefore believed as
 far as it can be true: the time it was sent, the time it was due, and its number.
 
-Every kernel takes rows from the `first` on, records each whole or not at all, and returns the first
-that it did not record: because it belongs to another interval, because the sequence sets have no
-room, or because its producer's schedule has another rate at that message.
+What is recorded message by message lies in an interval: a run of 64-bit words that say which
+messages belong to it, then counters, then histograms. Every kernel takes rows from the `first` on,
+records each whole or not at all, and returns the first that it did not record: because it belongs
+to another interval, because the sequence sets have no room, or because its producer's schedule has
+another rate at that message.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.intervals import (
-    COUNTERS,
-    FIRST_HISTOGRAM,
-    HAS_HISTOGRAMS,
-    IS_BY_SENDING,
-    MEASURED_FROM,
-    ONCE,
-    SECOND_HISTOGRAM,
-    Kind,
-    belongs,
-)
 from bench_spark.agent.timeline import PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
@@ -45,6 +37,56 @@ from bench_spark.transports.batches import OutcomeKind
 Rows = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
+
+# The first words of an interval.
+TICK_FROM = 0
+TICK_END = 1
+IS_MEASURED = 2
+DESTINATION = 3
+"""The number of the only destination whose messages belong here, or ANY_DESTINATION."""
+SECOND_HISTOGRAM = 4
+"""Where the second one begins; the first begins at FIRST_HISTOGRAM."""
+HAS_HISTOGRAMS = 5
+MEASURED_FROM = 6
+"""When the measured phase begins."""
+IS_BY_SENDING = 7
+"""Whether messages belong to the phase in which they were sent, not to that of their due time."""
+ONCE = 8
+"""Different messages received: no column of its own."""
+COUNTERS = 9
+FIRST_HISTOGRAM = COUNTERS + 12
+
+ANY_DESTINATION = -1
+
+
+@inlined
+def belongs(interval: I64, at_ns: int, is_measured: int, destination: int) -> bool:
+    """Whether a message of this moment, phase and destination is recorded here."""
+    return bool(
+        interval[TICK_FROM] <= at_ns < interval[TICK_END]
+        and interval[IS_MEASURED] == is_measured
+        and (interval[DESTINATION] == ANY_DESTINATION or interval[DESTINATION] == destination)
+    )
+
+
+@kernel
+def record_alike(interval: I64, at_ns: int, value_ns: int, times: int) -> bool:
+    """Record one duration for several messages of a moment, in the first histogram; False where the
+    moment is in another tick."""
+    is_here = interval[TICK_FROM] <= at_ns < interval[TICK_END]
+    if is_here:
+        record_value_ns(interval[FIRST_HISTOGRAM:], value_ns, times)
+    return bool(is_here)
+
+
+@dataclass(frozen=True)
+class RecordedKind:
+    """What a kernel records: the names of its counters and of up to two histograms."""
+
+    role: str
+    counters: tuple[str, ...]
+    measures: tuple[str, ...]
+
 
 EARLIEST_SENT_NS = 978_307_200 * NANOSECONDS
 """2001: no clock that is set shows an earlier year."""
@@ -150,11 +192,11 @@ RECEIVED_COUNTERS = (
 )
 SENT = COUNTERS
 SENT_COUNTERS = ("sent", "bytes")
-OUTCOME_KIND = Kind(
+OUTCOME_KIND = RecordedKind(
     PRODUCER, ("confirmed", "refused", "returned"), ("confirm_latency", "round_trip")
 )
 """The counters are in the order of `OutcomeKind`."""
-INSERT_KIND = Kind(PRODUCER, (), ("insert_duration",))
+INSERT_KIND = RecordedKind(PRODUCER, (), ("insert_duration",))
 
 
 # -- received --------------------------------------------------------------------------------------

@@ -1,11 +1,9 @@
 """What happens to connections, whom that concerns, and the time it cost.
 
-`ConnectionEvents` books lanes that are blocked, lost and reopened. `Outages` keeps the record of
-who was down for how long, and `WriteOff` answers the question that a lost connection leaves behind:
-how many of the messages that are out will never arrive? `Backlog` says how far senders may run
-ahead of consumers. `Backpressure` holds back lanes that are full: a transport accepts a batch from
-its front, up to the first message whose lane has no room, and one slow lane would make a thousand
-others late. `WindowWatch` finds windows that do not move.
+`ConnectionEvents` books lanes that are blocked, lost and reopened, and `Outages` keeps the record
+of who was down for how long. `Backpressure` holds back lanes that are full: a transport accepts a
+batch from its front, up to the first message whose lane has no room, and one slow lane would make a
+thousand others late.
 """
 
 from __future__ import annotations
@@ -17,18 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.flow import Flow, RequestFlow, RoundRobinFlow, WindowFlow
-from bench_spark.agent.job import Job, Lanes
-from bench_spark.agent.pacing import NO_END
-from bench_spark.agent.recorder import Recorder
+from bench_spark.agent.flow import Flow
+from bench_spark.agent.load import AgentLoad, Backlog
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.errors import BenchError, LaneLost, RunError
-from bench_spark.plan import Assignment
+from bench_spark.errors import BenchError, LaneLost
 from bench_spark.transports.base import Signal, SignalKind
-
-QUIET_NS = NANOSECONDS
-"""Once a lane is back, messages that survived arrive; when none has for this long, none will."""
 
 
 @dataclass
@@ -106,133 +98,21 @@ class Outages:
         return [outage.as_dict() for outage in found]
 
 
-class Quiet:
-    """How long a number has not changed."""
-
-    def __init__(self) -> None:
-        self._seen: int | None = None
-        self._since_ns = 0
-
-    def lasts_ns(self, number: int, now_ns: int) -> int:
-        if number != self._seen:
-            self._seen, self._since_ns = number, now_ns
-        return now_ns - self._since_ns
-
-    def start_again(self) -> None:
-        self._seen = None
-
-
-class WriteOff:
-    """Messages that are counted as out although they went down with a connection.
-
-    Without confirms nobody can tell them from those still on their way. So after a connection came
-    back they are written off once nothing has arrived for `QUIET_NS`. Those that arrive all the
-    same are taken back.
-    """
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.is_due = False
-        """A connection came back, and it is not known yet what went down with it."""
-        self._quiet = Quiet()
-
-    def reopened(self) -> None:
-        self.is_due = True
-        self._quiet.start_again()
-
-    def look(self, out: int, received: int, now_ns: int) -> None:
-        """`out`: sent, and not received or known to have failed."""
-        self.messages = max(0, min(self.messages, out))
-        if self.is_due and (out <= 0 or self._quiet.lasts_ns(received, now_ns) >= QUIET_NS):
-            self.messages = max(0, out)
-            self.is_due = False
-
-
-@dataclass(slots=True)
-class Tally:
-    """Every number has one part that adds to it, and others that read it."""
-
-    sent: int = 0
-    """Accepted by the transport."""
-    received: int = 0
-    """Of this run: what another one left behind counts for nothing here."""
-    freed: int = 0
-    """Refused or returned by the broker: no longer on their way."""
-    reopened: int = 0
-    """Lanes that came back, not messages."""
-
-
-class Unbounded:
-    """A backlog that nobody need watch: the load is bounded otherwise."""
-
-    def room(self, body_bytes: int) -> int:
-        return NO_END
-
-    def told(self, everyones: int) -> None: ...
-
-    def reopened(self) -> None: ...
-
-    def look(self, now_ns: int) -> None: ...
-
-
-class Backlog:
-    """In deliveries: every copy of a message counts, and one message is always let out."""
-
-    def __init__(self, tally: Tally, limit_bytes: int, copies: int, is_shared: bool) -> None:
-        """`copies` of each message are delivered. `is_shared`: other agents send to and receive
-        from the same destinations, and the driver sends how much is in them."""
-        self._tally = tally
-        self._limit_bytes = limit_bytes
-        self._copies = copies
-        self._is_shared = is_shared
-        self._everyones = 0
-        self._sent_at_news = 0
-        self._write_off = WriteOff()
-
-    def room(self, body_bytes: int) -> int:
-        """How many more messages of that size the limit allows."""
-        limit = max(self._copies, self._limit_bytes // body_bytes)
-        if self._is_shared:
-            sent_since = self._tally.sent - self._sent_at_news
-            backlog = self._everyones + sent_since * self._copies
-        else:
-            backlog = self._out - self._write_off.messages
-            if self._write_off.is_due and backlog > limit // 2:
-                # Sending on would hide that of all these nothing arrives any more.
-                return 0
-        return (limit - backlog) // self._copies
-
-    @property
-    def _out(self) -> int:
-        """Sent by this agent, and neither received by it nor known to have failed."""
-        tally = self._tally
-        return (tally.sent - tally.freed) * self._copies - tally.received
-
-    def told(self, everyones: int) -> None:
-        """The driver says how much all agents together have under way."""
-        self._everyones = everyones
-        self._sent_at_news = self._tally.sent
-
-    def reopened(self) -> None:
-        """A lane is back; nobody knows yet what went down with its connection."""
-        self._write_off.reopened()
-
-    def look(self, now_ns: int) -> None:
-        """While all lanes are up: write off what will not arrive any more."""
-        self._write_off.look(self._out, self._tally.received, now_ns)
-
-
 LOOK_NS = 5_000_000
 """How often to look whether lanes have room again."""
 
 
 class Backpressure:
+    """On a schedule, a lane that is full must not make the others late."""
+
     def __init__(
-        self, full_among: Callable[[Iterable[int]], set[int]], flow: RoundRobinFlow
+        self, full_among: Callable[[Iterable[int]], set[int]], flow: Flow, is_needed: bool = True
     ) -> None:
         self._full_among = full_among
         self._flow = flow
-        self._lanes: set[int] = set()
+        self._is_needed = is_needed
+        self.lanes: set[int] = set()
+        """Those that are held back."""
         self._next_look_ns = 0
 
     def put(self, refused: npt.NDArray[np.uint32], now_ns: int) -> bool:
@@ -240,88 +120,37 @@ class Backpressure:
 
         A lane that has room after all, since a moment, is simply tried again.
         """
+        if not self._is_needed:
+            return False
         full = self._full_among(np.unique(refused).tolist())
         for lane in full:
             self._flow.suspend(lane)
-        if full and not self._lanes:
+        if full and not self.lanes:
             self._next_look_ns = now_ns + LOOK_NS
-        self._lanes |= full
+        self.lanes |= full
         return bool(full)
 
     def take_back(self, now_ns: int) -> None:
         """Let lanes that have room send again."""
-        if not self._lanes or now_ns < self._next_look_ns:
+        if not self.lanes or now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_NS
-        still_full = self._full_among(self._lanes)
-        for lane in self._lanes - still_full:
+        still_full = self._full_among(self.lanes)
+        for lane in self.lanes - still_full:
             self._flow.resume(lane)
-        self._lanes = still_full
+        self.lanes = still_full
 
     def forget(self, lane: int) -> None:
         """The lane is down: whoever opens it again says when it is back."""
-        self._lanes.discard(lane)
+        self.lanes.discard(lane)
 
 
-class NoBackpressure:
-    """Where the others need not go on without a lane that is full."""
-
-    def put(self, refused: npt.NDArray[np.uint32], now_ns: int) -> bool:
-        return False
-
-    def take_back(self, now_ns: int) -> None: ...
-
-    def forget(self, lane: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class FlowControl:
-    """Who may send, how far ahead of the consumers, and how many messages have gone where."""
-
-    flow: Flow
-    backlog: Backlog | Unbounded
-    backpressure: Backpressure | NoBackpressure
-    tally: Tally
-
-
-def flow_control_for(job: Job, lanes: Lanes) -> FlowControl:
-    flow, tally = _flow_for(job.assignment), Tally()
-    return FlowControl(
-        flow, _backlog_for(job.assignment, lanes, tally), _backpressure_for(job, lanes, flow), tally
-    )
-
-
-def _flow_for(assignment: Assignment) -> Flow:
-    load = assignment.scenario.load
-    members = assignment.producer_numbers
-    if load.mode == "request":
-        return RequestFlow(members)
-    if load.mode == "window":
-        return WindowFlow(members, load.in_flight)
-    return RoundRobinFlow(members or (0,), owes=assignment.schedule is not None)
-
-
-def _backpressure_for(job: Job, lanes: Lanes, flow: Flow) -> Backpressure | NoBackpressure:
-    """On a schedule, a lane that is full must not make the others late."""
-    is_needed = job.assignment.schedule is not None and len(job.assignment.producers) > 1
+def _needs_backpressure(load: AgentLoad) -> bool:
+    assignment = load.assignment
     # With one message on its way at most, no lane of a request/response load is ever full.
-    if not is_needed or not isinstance(flow, RoundRobinFlow):
-        return NoBackpressure()
-    return Backpressure(lanes.producers.full_among, flow)
-
-
-def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | Unbounded:
-    scenario = assignment.scenario
-    # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
-    is_bounded = lanes.are_self_limiting or scenario.only_publishes
-    if scenario.load.mode != "maximum" or is_bounded:
-        return Unbounded()
-    return Backlog(
-        tally,
-        scenario.load.backlog_limit_bytes,
-        copies=scenario.wiring.copies,
-        is_shared=assignment.shares_destinations,
-    )
+    waits_for_answers = assignment.scenario.load.mode == "request"
+    is_paced = assignment.schedule is not None and not waits_for_answers
+    return is_paced and len(assignment.producers) > 1
 
 
 LOOK_FOR_EVENTS_NS = 5_000_000
@@ -330,28 +159,25 @@ LOOK_FOR_EVENTS_NS = 5_000_000
 
 class ConnectionEvents:
     def __init__(
-        self,
-        job: Job,
-        lanes: Lanes,
-        control: FlowControl,
-        recorder: Recorder,
-        fail: Callable[[BenchError], None],
+        self, load: AgentLoad, flow: Flow, backlog: Backlog, fail: Callable[[BenchError], None]
     ) -> None:
         """`fail`: called with the reason why a lane is lost for good."""
-        self._assignment = job.assignment
-        self._timeline = job.timeline
-        self._lanes = lanes
-        self._control = control
-        self._recorder = recorder
+        self._load = load
+        self._flow = flow
+        self._backlog = backlog
+        self._recorder = load.recorder
         self._fail = fail
         self._blocked_since: dict[int, int] = {}
         self._next_look_ns = 0
         self.outages = Outages()
+        self.backpressure = Backpressure(
+            load.producers.full_among, flow, is_needed=_needs_backpressure(load)
+        )
 
     def handle_all(self) -> None:
-        for signal in self._lanes.producers.signals():
+        for signal in self._load.producers.signals():
             self.handle(signal, PRODUCER)
-        for signal in self._lanes.consumers.signals():
+        for signal in self._load.consumers.signals():
             self.handle(signal, CONSUMER)
 
     def handle_refusal(self, now: int) -> None:
@@ -384,14 +210,15 @@ class ConnectionEvents:
         if not signal.is_reopening:
             self._fail(self._lost(signal, role))
             return
-        members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
+        assignment = self._load.assignment
+        members = assignment.producers if role == PRODUCER else assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
         if role == PRODUCER:
-            self._control.backpressure.forget(lane)
-            self._control.flow.suspend(lane)
+            self.backpressure.forget(lane)
+            self._flow.suspend(lane)
 
     def _lost(self, signal: Signal, role: str) -> LaneLost:
-        address = self._lanes.addresses[role]
+        address = self._load.addresses[role]
         named = signal.reason if address in signal.reason else f"{address}: {signal.reason}"
         return LaneLost(named)
 
@@ -400,12 +227,11 @@ class ConnectionEvents:
         self._recorder.reconnected(role, at_ns)
         self._book_outage(role, lane, at_ns)
         self.outages.reopened(role, lane)
-        self._control.tally.reopened += 1
-        self._control.backlog.reopened()
+        self._backlog.lane_reopened()
         if role == PRODUCER:
-            self._control.flow.resume(lane)
+            self._flow.resume(lane)
         else:
-            self._control.flow.settle_all()
+            self._flow.settle_all()
 
     # -- what lasts ------------------------------------------------------------------------------
 
@@ -418,60 +244,8 @@ class ConnectionEvents:
             self._book_outage(role, lane, now)
 
     def _book_outage(self, role: str, lane: int, until_ns: int) -> None:
-        timeline = self._timeline
+        timeline = self._load.timeline
         for at_ns, down_ns in self.outages.book(
             role, lane, until_ns, lambda at_ns: timeline.tick_end_ns(timeline.tick_at(at_ns))
         ):
             self._recorder.disconnected(role, at_ns, down_ns)
-
-
-STALL_NS = 5 * NANOSECONDS
-
-
-class NoWatch:
-    """Only windows can stand still for good."""
-
-    def start_again(self) -> None: ...
-
-    def reclaim_what_was_lost(self, now: int) -> None: ...
-
-    def stalled(self, now: int, is_filling: bool) -> RunError | None:
-        return None
-
-
-def window_watch_for(control: FlowControl, outages: Outages) -> WindowWatch | NoWatch:
-    flow = control.flow
-    return WindowWatch(flow, outages, control.tally) if isinstance(flow, WindowFlow) else NoWatch()
-
-
-class WindowWatch:
-    """Finds windows that do not move. Pure: the caller owns the clock."""
-
-    def __init__(self, windows: WindowFlow, outages: Outages, tally: Tally) -> None:
-        self._windows = windows
-        self._outages = outages
-        self._tally = tally
-        self._stall = Quiet()
-        self._settling = Quiet()
-
-    def start_again(self) -> None:
-        """Something took its time, and nobody was watching."""
-        self._stall.start_again()
-
-    def reclaim_what_was_lost(self, now: int) -> None:
-        if not self._windows.is_settling or self._outages.count_down(CONSUMER):
-            self._settling.start_again()
-        elif self._settling.lasts_ns(self._windows.settling_credit, now) >= QUIET_NS:
-            self._windows.reclaim()
-
-    def stalled(self, now: int, is_filling: bool) -> RunError | None:
-        """Why the run cannot go on, if nothing has moved for too long."""
-        if self._outages.count_down() or self._windows.is_settling:
-            self._stall.start_again()
-        stalled_ns = self._stall.lasts_ns(self._windows.progress + self._tally.sent, now)
-        if stalled_ns <= STALL_NS:
-            return None
-        what = "the window is stalled: no message of this agent arrived"
-        if is_filling:
-            what = "the window cannot be filled: the broker took no message of this agent"
-        return RunError(f"{what} for {STALL_NS // NANOSECONDS} s")

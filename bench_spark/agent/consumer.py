@@ -11,19 +11,18 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
-from functools import cached_property
 
 import numpy as np
 
 from bench_spark.agent.classification import fill_subscriptions
-from bench_spark.agent.connections import FlowControl
-from bench_spark.agent.job import Instruments, Job, Lanes
-from bench_spark.agent.link import Link, report
+from bench_spark.agent.flow import Flow
+from bench_spark.agent.link import report
+from bench_spark.agent.load import AgentLoad, Backlog
 from bench_spark.agent.pacing import DueTimes
-from bench_spark.agent.producer import NoRequests, Requests
-from bench_spark.agent.records import Bodies
+from bench_spark.agent.producer import LoadProducer
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.plan import Assignment
 from bench_spark.transports.batches import I64, Received, joined
 
 NEVER_NS = 2**62
@@ -136,50 +135,56 @@ SHORTEST_SLEEP_NS = 200_000
 """How often to look whether slow consumers may take another message."""
 
 
+SubscriptionTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""[consumer lane, route] -> subscription, by its place among those that this agent serves."""
+
+
+def subscription_table(assignment: Assignment) -> SubscriptionTable:
+    wiring, consumers = assignment.scenario.wiring, assignment.consumers
+    places = {subscription: place for place, subscription in enumerate(assignment.subscriptions)}
+    served = [wiring.subscriptions_of_consumer(member.index) for member in consumers]
+    routes = [len(member.destinations) for member in consumers]
+    width = max([*routes, *map(len, served)], default=1)
+    table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
+    for lane, subscriptions in enumerate(served):
+        table[lane, : len(subscriptions)] = [places[one] for one in subscriptions]
+        if len(subscriptions) == 1:  # whichever of its destinations it came from
+            table[lane, :] = places[subscriptions[0]]
+    return table
+
+
 class LoadConsumer:
     """Records what arrives, and acknowledges it at once."""
 
     wake_ns = NEVER_NS
     """When slow consumers may take the next message."""
+    interval_ns = 0
+    """Between two messages that a consumer takes, at least."""
 
     def __init__(
-        self,
-        job: Job,
-        lanes: Lanes,
-        control: FlowControl,
-        instruments: Instruments,
-        link: Link,
-        requests: Requests | NoRequests,
+        self, load: AgentLoad, flow: Flow, backlog: Backlog, producer: LoadProducer
     ) -> None:
-        self._now_ns = job.now_ns
-        self._consumers = lanes.consumers
-        self.descriptor = lanes.consumers.descriptor
-        self._identify = _identification(job, lanes.bodies)
-        self._subscription_of = lanes.subscription_of
-        self._has_several_subscriptions = bool(lanes.subscription_of.any())
-        self._flow = control.flow
-        self._tally = control.tally
-        self._recorder = instruments.recorder
-        self._sampler = instruments.sampler
-        self._tracer = instruments.tracer
-        self._link = link
-        self._requests = requests
-        self._assignment = job.assignment
-        self._run_tag = job.assignment.run_tag
+        """`producer`: has senders that wait for arrivals, in mode `request`."""
+        self._now_ns = load.link.clock.now_ns
+        self._consumers = load.consumers
+        self._identify = _identification(load)
+        self._subscription_of = subscription_table(load.assignment)
+        self._has_several_subscriptions = bool(self._subscription_of.any())
+        self._flow = flow
+        self._backlog = backlog
+        self._producer = producer
+        self._recorder = load.recorder
+        self._sampler = load.sampler
+        self._tracer = load.tracer
+        self._link = load.link
+        self._run_tag = load.assignment.run_tag
         # What another run left behind gives back no credit, where it can be told apart.
-        scenario = job.assignment.scenario
-        self._tells_runs_apart = lanes.bodies.is_numbered and not scenario.only_consumes
-        self._is_sampling = True
+        self._tells_runs_apart = (
+            load.bodies.is_numbered and not load.assignment.scenario.only_consumes
+        )
+        self._is_sampling = load.sampler.is_wanted
         self.has_detached = False
         """Whether all that was on its way to the consumers has arrived in the end."""
-
-    @property
-    def interval_ns(self) -> int:
-        """Between two messages that a consumer takes, at least."""
-        return 0
-
-    def attach(self) -> None:
-        self._consumers.attach()
 
     def consume(self) -> None:
         received = self._identify(self._consumers.receive(0.0))
@@ -215,12 +220,12 @@ class LoadConsumer:
         self._tracer.received(received)
         if self._tells_runs_apart and of_this_run < len(rows):
             rows = rows[rows["head"]["run_tag"] == self._run_tag]
-        self._tally.received += len(rows)
+        self._backlog.received += len(rows)
         if self._flow.is_closed_loop:
             self._flow.consumed(rows["head"]["producer"])
-        if self._requests.are_awaited:
-            self._requests.arrived(rows["head"])
-        if self._is_sampling and self._sampler.is_wanted:
+        if self._producer.awaits_arrivals:
+            self._producer.arrived(rows["head"])
+        if self._is_sampling:
             self._sample(rows["subscription"].astype(np.int64), rows["received_ns"])
 
     def _sample(self, subscription: I64, received_ns: I64) -> None:
@@ -235,13 +240,13 @@ class LoadConsumer:
 class SlowConsumer(LoadConsumer):
     """Records and acknowledges what arrives as slowly as the scenario says."""
 
-    @cached_property
-    def _slow(self) -> SlowConsumption:
-        return SlowConsumption(self._assignment.scenario.consumer, len(self._assignment.consumers))
-
-    @property
-    def interval_ns(self) -> int:
-        return self._slow.interval_ns
+    def __init__(
+        self, load: AgentLoad, flow: Flow, backlog: Backlog, producer: LoadProducer
+    ) -> None:
+        super().__init__(load, flow, backlog, producer)
+        assignment = load.assignment
+        self._slow = SlowConsumption(assignment.scenario.consumer, len(assignment.consumers))
+        self.interval_ns = self._slow.interval_ns
 
     def consume(self) -> None:
         self._slow.arrived(self._identify(self._consumers.receive(0.0)))
@@ -259,17 +264,17 @@ class SlowConsumer(LoadConsumer):
         self._acknowledge(self._slow.processed(NEVER_NS))
 
 
-def _identification(job: Job, bodies: Bodies) -> Callable[[Received], Received]:
+def _identification(load: AgentLoad) -> Callable[[Received], Received]:
     """How messages are known again. Of records that other agents send on a schedule, only when they
     were due is known here."""
-    streams = job.assignment.streams
-    if job.assignment.scenario.has_envelopes or not streams:
-        return bodies.identify
-    due_times = DueTimes(streams, job.assignment.run_tag, job.timeline.start_ns)
+    identify, assignment = load.bodies.identify, load.assignment
+    if assignment.scenario.has_envelopes or not assignment.streams:
+        return identify
+    due_times = DueTimes(assignment.streams, assignment.run_tag, load.timeline.start_ns)
 
-    def identify(received: Received) -> Received:
-        received = bodies.identify(received)
+    def identify_and_date(received: Received) -> Received:
+        received = identify(received)
         due_times.fill(received.head)
         return received
 
-    return identify
+    return identify_and_date

@@ -38,11 +38,11 @@ from bench_spark.transports.batches import (
     HEAD_ONLY,
     Batch,
     Outcomes,
+    Part,
     Received,
     joined,
     joined_outcomes,
 )
-from bench_spark.transports.batches import Part as MessagePart
 from bench_spark.transports.registry import kind_of, make_transport
 
 Opened = TypeVar("Opened", Producers, Consumers)
@@ -53,7 +53,7 @@ KEPT_WAIT_SECONDS = 0.005
 
 
 @dataclass
-class Part(Generic[Opened]):
+class EndLanes(Generic[Opened]):
     """The lanes of one end: `lanes` many from `first` on."""
 
     opened: Opened
@@ -76,8 +76,8 @@ class Part(Generic[Opened]):
 
 
 class _Several(Generic[Opened]):
-    def __init__(self, parts: Sequence[Part[Opened]]) -> None:
-        self._parts: list[Part[Opened]] = list(parts)
+    def __init__(self, parts: Sequence[EndLanes[Opened]]) -> None:
+        self._parts: list[EndLanes[Opened]] = list(parts)
         self._epoll = select.epoll()
         for descriptor in {part.opened.descriptor for part in parts}:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -104,7 +104,7 @@ class _Several(Generic[Opened]):
                 stack.callback(part.opened.close)
 
 
-def _named(reason: str, part: Part[Opened]) -> str:
+def _named(reason: str, part: EndLanes[Opened]) -> str:
     return reason if not reason or part.address in reason else f"{part.address}: {reason}"
 
 
@@ -116,7 +116,7 @@ class SeveralProducers(_Several[Producers], Producers):
     sent first thing: those messages count as accepted, and their wait as latency.
     """
 
-    def __init__(self, parts: Sequence[Part[Producers]]) -> None:
+    def __init__(self, parts: Sequence[EndLanes[Producers]]) -> None:
         super().__init__(parts)
         self._order = list(range(len(parts)))
         self._kept: dict[int, Batch] = {}
@@ -414,6 +414,25 @@ def _placed(
             first_destination += sizes.destinations
 
 
+def producer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
+    return [
+        Lane(member.index, tuple(destinations[index] for index in member.destinations))
+        for member in assignment.producers
+    ]
+
+
+def consumer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
+    subscriptions = assignment.scenario.wiring.subscriptions_of_consumer
+    return [
+        Lane(
+            member.index,
+            tuple(destinations[index] for index in member.destinations),
+            tuple(subscriptions(member.index)),
+        )
+        for member in assignment.consumers
+    ]
+
+
 def make_room_for_lanes(ends: Sequence[EndTransport], assignment: Assignment) -> None:
     """Refuses more connections than this process may have, before the first is opened."""
     connections, files = 0, 1
@@ -462,7 +481,7 @@ class EndsTransport:
         return parts[0].opened if len(parts) == 1 else SeveralProducers(parts)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[MessagePart] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
         def opened(one: EndTransport, own: list[Lane]) -> Consumers:
             return one.transport.open_consumers(own, now_ns, want)
@@ -510,9 +529,9 @@ def _opened(
     ends: Sequence[EndTransport],
     lanes: Sequence[Lane],
     open_lanes: Callable[[EndTransport, list[Lane]], Opened],
-) -> list[Part[Opened]]:
+) -> list[EndLanes[Opened]]:
     """The lanes of each end that has some in this agent; all are closed again if one fails."""
-    parts: list[Part[Opened]] = []
+    parts: list[EndLanes[Opened]] = []
     first = 0
     with ExitStack() as stack:
         for one in ends:
@@ -522,7 +541,7 @@ def _opened(
             with one.named():
                 opened = open_lanes(one, own)
             stack.callback(opened.close)
-            parts.append(Part(opened, first, len(own), one.end.address))
+            parts.append(EndLanes(opened, first, len(own), one.end.address))
             first += len(own)
         stack.pop_all()
     return parts

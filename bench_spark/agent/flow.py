@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.pacing import NO_END, Pacing, Stretch
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.randomness import RandomBytes
@@ -26,6 +27,10 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 NOTHING = -1
+QUIET_NS = NANOSECONDS
+"""Once a lane is back, messages that survived arrive; when none has for this long, none will."""
+STALL_NS = 5 * NANOSECONDS
+"""Windows in which nothing has moved for this long will not move any more."""
 
 
 class Flow(Protocol):
@@ -64,6 +69,27 @@ class Flow(Protocol):
     def settle_all(self) -> None:
         """A consumer was lost: messages of any lane may have gone down with it."""
         return
+
+    def has_stalled(self, now_ns: int, moved: int, down: int, consumers_down: int) -> bool:
+        """Whether nothing has moved for too long: see `WindowFlow`, which alone can stand still
+        for good. Asked again and again while the load goes on."""
+        return False
+
+
+class Quiet:
+    """How long a number has not changed."""
+
+    def __init__(self) -> None:
+        self._seen: int | None = None
+        self._since_ns = 0
+
+    def lasts_ns(self, number: int, now_ns: int) -> int:
+        if number != self._seen:
+            self._seen, self._since_ns = number, now_ns
+        return now_ns - self._since_ns
+
+    def start_again(self) -> None:
+        self._seen = None
 
 
 class NumberedFlow(Flow, Protocol):
@@ -312,8 +338,8 @@ class WindowFlow(Flow):
     """Closed loop: every lane keeps a fixed number of its messages in flight.
 
     When a connection is lost, nobody knows which messages went down with it. A lane concerned
-    therefore sends nothing more until those that survived have arrived, which the loop takes for
-    granted when none has come for a while; then `reclaim` gives back the credit of the others.
+    therefore sends nothing more until those that survived have arrived, which is taken for granted
+    when none has come for `QUIET_NS`; then `reclaim` gives back the credit of the others.
     """
 
     is_closed_loop = True
@@ -330,6 +356,9 @@ class WindowFlow(Flow):
         self._lane_of[list(members)] = np.arange(len(members))
         self._first_lane = 0
         self.progress = 0
+        """Messages of these lanes that have arrived."""
+        self._stall = Quiet()
+        self._settling = Quiet()
 
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         # In turn: a batch too small for all lanes begins where the one before ended.
@@ -373,6 +402,17 @@ class WindowFlow(Flow):
         self._windows["credit"][self._is_settling] = self._in_flight
         self._is_settling[:] = False
         self._hold_back()
+
+    def has_stalled(self, now_ns: int, moved: int, down: int, consumers_down: int) -> bool:
+        """Reclaim what was lost; whether nothing has moved for `STALL_NS`. `moved`: any number that
+        grows when something happens beside arrivals; `down`: lanes that are."""
+        if not self.is_settling or consumers_down:
+            self._settling.start_again()
+        elif self._settling.lasts_ns(self.settling_credit, now_ns) >= QUIET_NS:
+            self.reclaim()
+        if down or self.is_settling:
+            self._stall.start_again()
+        return self._stall.lasts_ns(self.progress + moved, now_ns) > STALL_NS
 
     @property
     def credit(self) -> int:
@@ -543,7 +583,7 @@ class Paced:
         """The part of the schedule that is looked at."""
 
     def due(self, now_ns: int) -> int:
-        return min(self._schedule.messages_due(now_ns - self._start_ns), self.total)
+        return min(self._schedule.messages_before(now_ns - self._start_ns + 1), self.total)
 
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         if due >= self.total:

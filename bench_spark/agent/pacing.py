@@ -66,24 +66,6 @@ class Pacing(Protocol):
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""
 
-    def messages_due(self, elapsed_ns: int) -> int:
-        """How many messages should have been sent once that moment has come."""
-
-
-class _Stretch(NamedTuple):
-    """A part of the schedule with one rate."""
-
-    from_ns: int
-    first: int
-    """The first message that is due in it, or would be if it lasted long enough."""
-    first_ns: float
-    """When that one is due."""
-    period_ns: float
-
-    @property
-    def batch_messages(self) -> int:
-        return max(1, int(BATCH_NS / self.period_ns))
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -101,8 +83,13 @@ class Schedule:
     changes: tuple[tuple[int, float], ...] = ()
 
     @cached_property
-    def _stretches(self) -> tuple[_Stretch, ...]:
-        stretches = [_Stretch(0, 0, self.shift_ns, NANOSECONDS / self.rate_per_second)]
+    def _begins_ns(self) -> list[int]:
+        """From when on each stretch has its rate."""
+        return [0, *(from_ns for from_ns, _ in self.changes)]
+
+    @cached_property
+    def _stretches(self) -> tuple[Stretch, ...]:
+        begins = [(0, self.shift_ns, NANOSECONDS / self.rate_per_second)]
         # In exact numbers: a count that is off by a hair would move a message to another second.
         rate = Fraction(self.rate_per_second) / NANOSECONDS
         counted = -Fraction(self.shift_ns) * rate
@@ -110,10 +97,15 @@ class Schedule:
         for from_ns, rate_per_second in self.changes:
             counted += (from_ns - begin_ns) * rate
             begin_ns, rate = from_ns, Fraction(rate_per_second) / NANOSECONDS
+            # The first message that is due in it, or would be if it lasted long enough.
             first = max(0, math.ceil(counted))
             first_ns = float(from_ns + (first - counted) / rate)
-            stretches.append(_Stretch(from_ns, first, first_ns, NANOSECONDS / rate_per_second))
-        return tuple(stretches)
+            begins.append((first, first_ns, NANOSECONDS / rate_per_second))
+        ends = [*(first for first, _, _ in begins[1:]), NO_END]
+        return tuple(
+            Stretch(first, end, float(first_ns), float(period_ns))
+            for (first, first_ns, period_ns), end in zip(begins, ends, strict=True)
+        )
 
     @cached_property
     def _firsts(self) -> list[int]:
@@ -130,51 +122,40 @@ class Schedule:
             np.array([one.period_ns for one in stretches], np.float64),
         )
 
-    def _stretch_of(self, message: int) -> int:
-        return bisect.bisect_right(self._firsts, message) - 1 if self.changes else 0
+    def stretch_of(self, message: int) -> Stretch:
+        if not self.changes:
+            return self._stretches[0]
+        return self._stretches[bisect.bisect_right(self._firsts, message) - 1]
 
     def batch_from(self, message: int) -> int:
         """How many messages to send together, of which that is the first: as many as are due within
         `BATCH_NS`, at one rate."""
-        number = self._stretch_of(message)
-        most = self._stretches[number].batch_messages
-        if number + 1 < len(self._stretches):
-            most = min(most, self._stretches[number + 1].first - message)
-        return most
+        stretch = self.stretch_of(message)
+        return min(_batch_messages(stretch), stretch.end - message)
 
     @property
     def resolution_ns(self) -> float:
         """How long the first message of a batch waits for the last: what batching adds at most."""
-        return max((one.batch_messages - 1) * one.period_ns for one in self._stretches)
-
-    def stretch_of(self, message: int) -> Stretch:
-        number = self._stretch_of(message)
-        _, first, first_ns, period_ns = self._stretches[number]
-        following = self._stretches[number + 1 : number + 2]
-        end = following[0].first if following else NO_END
-        return Stretch(first, end, float(first_ns), float(period_ns))
+        return max((_batch_messages(one) - 1) * one.period_ns for one in self._stretches)
 
     def intended_ns(self, message: int) -> int:
-        _, first, first_ns, period_ns = self._stretches[self._stretch_of(message)]
+        first, _, first_ns, period_ns = self.stretch_of(message)
         # Rounded, not cut: a product a hair short of a whole second belongs to the next one.
         return round(first_ns + (message - first) * period_ns)
 
     def intended_of_ns(self, messages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        if not self.changes:
-            [(_, _, shift_ns, period_ns)] = self._stretches
-            return _rounded(shift_ns + messages * period_ns)
         firsts, firsts_ns, periods_ns = self._columns
         stretch = np.searchsorted(firsts, messages, side="right") - 1
         return _rounded(firsts_ns[stretch] + (messages - firsts[stretch]) * periods_ns[stretch])
 
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""
-        number = 0
+        stretch = self._stretches[0]
         if self.changes:
-            later = bisect.bisect_left(self._stretches, elapsed_ns, key=lambda one: one.from_ns)
-            number = max(0, later - 1)
-        _, first, first_ns, period_ns = self._stretches[number]
-        guess = first + max(0, math.ceil((elapsed_ns - first_ns) / period_ns))
+            later = bisect.bisect_left(self._begins_ns, elapsed_ns)
+            stretch = self._stretches[max(0, later - 1)]
+        waited_ns = elapsed_ns - stretch.first_ns
+        guess = stretch.first + max(0, math.ceil(waited_ns / stretch.period_ns))
         # The division may be one off where the product is not; the product is what is sent.
         while guess > 0 and self.intended_ns(guess - 1) >= elapsed_ns:
             guess -= 1
@@ -182,9 +163,9 @@ class Schedule:
             guess += 1
         return guess
 
-    def messages_due(self, elapsed_ns: int) -> int:
-        """How many messages should have been sent once that moment has come."""
-        return self.messages_before(elapsed_ns + 1)
+
+def _batch_messages(stretch: Stretch) -> int:
+    return max(1, int(BATCH_NS / stretch.period_ns))
 
 
 def _rounded(due_ns: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int64]:
@@ -276,9 +257,6 @@ class RecordedSchedule:
     def messages_before(self, elapsed_ns: int) -> int:
         rows = self.recording.rows_before(elapsed_ns)
         return int(np.maximum(0, -(-(rows - self._members) // self.producers)).sum())
-
-    def messages_due(self, elapsed_ns: int) -> int:
-        return self.messages_before(elapsed_ns + 1)
 
 
 Bool = npt.NDArray[np.bool_]

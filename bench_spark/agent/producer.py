@@ -9,19 +9,16 @@ senders' agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.connections import ConnectionEvents, FlowControl
+from bench_spark.agent.connections import ConnectionEvents
 from bench_spark.agent.flow import Flow, Paced, Pacer, RequestFlow, RoundRobinFlow, Unpaced
-from bench_spark.agent.job import Instruments, Job, Lanes
-from bench_spark.agent.link import Link
+from bench_spark.agent.load import AgentLoad, Backlog
 from bench_spark.agent.pacing import NO_END
-from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.timeline import WARMUP
-from bench_spark.core.clock import NANOSECONDS, NowNs
+from bench_spark.agent.records import body_sizes
+from bench_spark.agent.timeline import WARMUP, Timeline
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.plan import Assignment
 from bench_spark.transports.batches import Batch, OutcomeKind
@@ -33,105 +30,44 @@ BATCH_BYTES = 256 * 1024
 BATCH_MESSAGES = 1024
 
 
-class Requests:
-    """Tells senders that wait for their own messages, here and in other agents, of arrivals."""
-
-    are_awaited = True
-
-    def __init__(
-        self, flow: RequestFlow, recorder: Recorder, link: Link, now_ns: NowNs, patience_ns: int
-    ) -> None:
-        self._flow = flow
-        self._recorder = recorder
-        self._link = link
-        self._now_ns = now_ns
-        self._patience_ns = patience_ns
-        self.on_release: Callable[[], None] = lambda: None
-        """Called when somebody is free for whom something is due already."""
-
-    def arrived(self, head: Envelopes) -> None:
-        """Messages that this agent has received."""
-        producer, sequence = head["producer"], head["sequence"]
-        self.released(producer, sequence)
-        is_elsewhere = ~self._flow.are_here(producer)
-        if is_elsewhere.any():
-            numbers = {
-                "producers": producer[is_elsewhere].tolist(),
-                "sequences": sequence[is_elsewhere].tolist(),
-            }
-            self._link.send({"type": "arrived", **numbers})
-
-    def released(self, producer: npt.ArrayLike, sequence: npt.ArrayLike) -> None:
-        """Messages that were received, here or elsewhere."""
-        lane, head = self._flow.arrived(producer, sequence)
-        if not len(lane):
-            return
-        self._recorder.answered(self._now_ns(), lane, head)
-        if self._flow.are_all_waiting:
-            self.on_release()
-
-    def give_up(self, now_ns: int) -> None:
-        """Nobody waits for longer than that."""
-        given_up = self._flow.give_up(now_ns - self._patience_ns)
-        if len(given_up):
-            self._recorder.given_up(now_ns, given_up)
-            self.on_release()
-
-
-class NoRequests:
-    """In the other modes nobody waits for a single message."""
-
-    are_awaited = False
-    on_release: Callable[[], None]
-
-    def arrived(self, head: Envelopes) -> None: ...
-
-    def released(self, producer: npt.ArrayLike, sequence: npt.ArrayLike) -> None: ...
-
-    def give_up(self, now_ns: int) -> None: ...
-
-
-def pacer_for(job: Job, flow: Flow) -> Pacer:
-    schedule = job.assignment.schedule
+def pacer_for(assignment: Assignment, timeline: Timeline, flow: Flow) -> Pacer:
+    schedule = assignment.schedule
     if schedule is None:
         return Unpaced()
     assert isinstance(flow, RoundRobinFlow | RequestFlow), "windows have no schedule"
-    warmup = schedule.messages_before(job.timeline.warmup_ns)
-    total = warmup + (job.assignment.expected_messages or 0)
-    return Paced(schedule, job.timeline.start_ns, total, flow)
+    warmup = schedule.messages_before(timeline.warmup_ns)
+    total = warmup + (assignment.expected_messages or 0)
+    return Paced(schedule, timeline.start_ns, total, flow)
 
 
 class LoadProducer:
     def __init__(
-        self,
-        job: Job,
-        lanes: Lanes,
-        control: FlowControl,
-        instruments: Instruments,
-        events: ConnectionEvents,
-        requests: Requests | NoRequests,
+        self, load: AgentLoad, flow: Flow, backlog: Backlog, events: ConnectionEvents
     ) -> None:
-        self._timeline = job.timeline
-        self._sizes = job.sizes
-        self._now_ns = job.now_ns
-        self._producers = lanes.producers
-        self.descriptor = lanes.producers.descriptor
-        self._bodies = lanes.bodies
-        self._flow = control.flow
-        self._backlog = control.backlog
-        self._backpressure = control.backpressure
-        self._tally = control.tally
-        self._recorder = instruments.recorder
-        self._tracer = instruments.tracer
+        assignment, timeline = load.assignment, load.timeline
+        self._timeline = timeline
+        self._link = load.link
+        self._now_ns = load.link.clock.now_ns
+        self._producers = load.producers
+        self._bodies = load.bodies
+        self._flow = flow
+        self._requests = flow if isinstance(flow, RequestFlow) else RequestFlow(())
+        self.awaits_arrivals = flow is self._requests
+        """Whether senders wait for their own messages, here or in other agents."""
+        self._patience_ns = round(assignment.scenario.load.request_timeout_seconds * NANOSECONDS)
+        self._backlog = backlog
         self._events = events
-        self._requests = requests
-        requests.on_release = self.send_at_once
-        self.pacer = pacer_for(job, control.flow)
-        self._messages = _quota_of(job.assignment)
+        self._recorder = load.recorder
+        self._tracer = load.tracer
+        self.pacer = pacer_for(assignment, timeline, flow)
+        # How many may be sent in the measured phase of a load without a schedule.
+        self.has_quota = assignment.messages is not None and assignment.schedule is None
+        self._quota = assignment.messages or 0
         self._sent_before_measure: int | None = None
-        most = _batch_messages(job.sizes.smallest_bytes)
+        self._sizes = body_sizes(assignment.scenario.message, timeline)
+        most = _batch_messages(self._sizes.smallest_bytes)
         self._heads = empty_envelopes(most)
-        self._heads["run_tag"] = job.assignment.run_tag
+        self._heads["run_tag"] = assignment.run_tag
         self._lanes = np.zeros(most, np.uint32)
         # The only destination of every producer.
         self._routes = np.zeros(most, np.uint16)
@@ -151,6 +87,10 @@ class LoadProducer:
         self._batches.clear()
         self._bodies.set_size(self._body_bytes, self._batch_messages)
 
+    def measured_phase_moved(self) -> None:
+        """Sizes that change with the measured phase change at other moments now."""
+        self._set_size(self._now_ns())
+
     # -- when and how many -----------------------------------------------------------------------
 
     def produce(self, now: int) -> int:
@@ -166,8 +106,9 @@ class LoadProducer:
         due = self.pacer.due(now)
         ready = self._flow.ready(due)
         if ready > 0:
-            room = min(self.quota_left(now), self._backlog.room(self._body_bytes))
-            wanted = min(ready, room, self._batch_messages)
+            wanted = min(ready, self._backlog.room(self._body_bytes), self._batch_messages)
+            if self.has_quota:
+                wanted = min(wanted, self.quota_left(now))
             if wanted <= 0:
                 return now + REFUSED_WAIT_NS
             accepted = self._send(wanted)
@@ -182,57 +123,45 @@ class LoadProducer:
 
     def quota_left(self, now: int) -> int:
         """What `load.messages` still allows in the measured phase."""
-        messages = self._messages
-        if messages == NO_END:
+        if not self.has_quota:
             return NO_END
         if now < self._timeline.measure_start_ns:
             # No more than that at once: the phase may change before the batch is stamped.
-            return messages
+            return self._quota
         if self._sent_before_measure is None:
             self._sent_before_measure = int(self._recorder.sent_by_lane[WARMUP].sum())
-        return messages - (self._tally.sent - self._sent_before_measure)
-
-    def send_at_once(self) -> None:
-        """What is late does not wait for the next batch to be complete."""
-        self._batch_complete_ns = 0
-
-    def measured_phase_moved(self) -> None:
-        """Sizes that change with the measured phase change at other moments now."""
-        self._set_size(self._now_ns())
+        return self._quota - (self._backlog.sent - self._sent_before_measure)
 
     # -- one batch -------------------------------------------------------------------------------
 
-    def _send(self, messages: int) -> int:
+    def _send(self, wanted: int) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
-            accepted, makes_way = self._send_batch(messages)
-            if accepted or not makes_way:
+            messages = self._flow.next_batch(self._heads, self._lanes, wanted)
+            if not messages:
+                return 0
+            batch = self._batches.get(messages)
+            if batch is None:
+                batch = self._new_batch(messages)
+            self._bodies.prepare(batch)
+            sent_ns = self._now_ns()
+            if sent_ns >= self._next_size_ns:
+                self._set_size(sent_ns)
+                wanted = min(wanted, self._batch_messages)
+                continue
+            self.pacer.stamp(batch.head, batch.lane, sent_ns)
+            accepted = self._producers.send(batch)
+            makes_way = accepted < messages and self._events.backpressure.put(
+                batch.lane[accepted:], sent_ns
+            )
+            if accepted:
+                self._note_accepted(batch, accepted, sent_ns)
                 return accepted
-
-    def _send_batch(self, messages: int) -> tuple[int, bool]:
-        """How many were accepted, and whether others may be if it is tried again at once."""
-        messages = self._flow.next_batch(self._heads, self._lanes, messages)
-        if not messages:
-            return 0, False
-        batch = self._batches.get(messages)
-        if batch is None:
-            batch = self._new_batch(messages)
-        self._bodies.prepare(batch)
-        sent_ns = self._now_ns()
-        if sent_ns >= self._next_size_ns:
-            self._set_size(sent_ns)
-            return self._send_batch(min(messages, self._batch_messages))
-        self.pacer.stamp(batch.head, batch.lane, sent_ns)
-        accepted = self._producers.send(batch)
-        makes_way = False
-        if accepted < messages:
-            makes_way = self._backpressure.put(batch.lane[accepted:], sent_ns)
-        if accepted:
-            self._note_accepted(batch, accepted, sent_ns)
-        elif not makes_way:
-            # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
-            self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
-        return accepted, makes_way
+            if not makes_way:
+                # Arrivals go on waking the loop; only the producers' own descriptor is worth a new
+                # try.
+                self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
+                return 0
 
     def _new_batch(self, messages: int) -> Batch:
         batch = self._batches[messages] = Batch(
@@ -254,7 +183,7 @@ class LoadProducer:
         self._tracer.sent(batch, accepted, self._body_bytes, insert_ns)
         self._bodies.accepted(batch, accepted)
         self._flow.accepted(lane, head)
-        self._tally.sent += accepted
+        self._backlog.sent += accepted
 
     # -- what became of them ---------------------------------------------------------------------
 
@@ -270,27 +199,48 @@ class LoadProducer:
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.
-            self._tally.freed += int(np.count_nonzero(failed))
+            self._backlog.freed += int(np.count_nonzero(failed))
             head = outcomes.head[failed]
             self._flow.consumed(head["producer"])
-            self._requests.arrived(head)
+            if self.awaits_arrivals:
+                self.arrived(head)
+
+    # -- senders that wait for their own messages ------------------------------------------------
+
+    def arrived(self, head: Envelopes) -> None:
+        """Messages that this agent has received, in mode `request`."""
+        producer, sequence = head["producer"], head["sequence"]
+        self.released(producer, sequence)
+        is_elsewhere = ~self._requests.are_here(producer)
+        if is_elsewhere.any():
+            numbers = {
+                "producers": producer[is_elsewhere].tolist(),
+                "sequences": sequence[is_elsewhere].tolist(),
+            }
+            self._link.send({"type": "arrived", **numbers})
+
+    def released(self, producer: npt.ArrayLike, sequence: npt.ArrayLike) -> None:
+        """Messages that were received, here or elsewhere."""
+        lane, head = self._requests.arrived(producer, sequence)
+        if not len(lane):
+            return
+        self._recorder.answered(self._now_ns(), lane, head)
+        if self._requests.are_all_waiting:
+            self._send_at_once()
+
+    def give_up(self, now: int) -> None:
+        """Senders whose message has not arrived for too long go on without it."""
+        if not self.awaits_arrivals:
+            return
+        given_up = self._requests.give_up(now - self._patience_ns)
+        if len(given_up):
+            self._recorder.given_up(now, given_up)
+            self._send_at_once()
+
+    def _send_at_once(self) -> None:
+        """Somebody is free for whom something is due: it does not wait for the next batch."""
+        self._batch_complete_ns = 0
 
 
 def _batch_messages(body_bytes: int) -> int:
     return max(1, min(BATCH_MESSAGES, BATCH_BYTES // body_bytes))
-
-
-def _quota_of(assignment: Assignment) -> int:
-    """How many messages may be sent in the measured phase of a load without a schedule."""
-    if assignment.messages is None or assignment.schedule is not None:
-        return NO_END
-    return assignment.messages
-
-
-def requests_for(
-    job: Job, control: FlowControl, recorder: Recorder, link: Link
-) -> Requests | NoRequests:
-    if not isinstance(control.flow, RequestFlow):
-        return NoRequests()
-    patience_ns = round(job.assignment.scenario.load.request_timeout_seconds * NANOSECONDS)
-    return Requests(control.flow, recorder, link, job.now_ns, patience_ns)

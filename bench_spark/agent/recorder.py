@@ -2,48 +2,68 @@
 
 Every batch is recorded at once, by one call of a kernel (`classification.py`); only what is rare
 comes back to Python: another interval, sequence sets that must grow, a schedule that changes its
-rate. Single-threaded by design: one recorder per agent, owned by the agent's loop, and merged
-exactly by the driver.
+rate. There is one interval per tick, role, phase and, where the scenario asks for it, destination
+(`Intervals`). Single-threaded by design: one recorder per agent, owned by the agent's loop, and
+merged exactly by the driver.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from bench_spark.agent.classification import (
     ANSWERED,
+    ANY_DESTINATION,
+    COUNTERS,
+    DESTINATION,
+    FIRST_HISTOGRAM,
     FULL_SETS,
+    HAS_HISTOGRAMS,
     INSERT_KIND,
+    IS_BY_SENDING,
+    IS_MEASURED,
+    MEASURED_FROM,
+    ONCE,
     OTHER_RATE,
     OUTCOME_KIND,
     PARTY_DTYPE,
     RECEIVED_COUNTERS,
     RUN_DTYPE,
+    SECOND_HISTOGRAM,
     SENT_COUNTERS,
+    TICK_END,
+    TICK_FROM,
+    RecordedKind,
     fill_subscriptions,
     find_possible_times,
+    record_alike,
     record_any,
     record_outcomes,
     record_received,
     record_sent,
 )
-from bench_spark.agent.intervals import (
-    ANY_DESTINATION,
-    Intervals,
-    Kind,
-    record_alike,
-)
-from bench_spark.agent.pacing import DueTimes
+from bench_spark.agent.pacing import DueTimes, Schedule, Stream
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.records import BodySizes
+from bench_spark.agent.records import BodySizes, body_sizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP, Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes, ForeignStamps
-from bench_spark.core.hdr import HistogramShape, shape_for
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    ENVELOPE_DTYPE,
+    Envelopes,
+    ForeignStamps,
+    foreign_stamps,
+)
+from bench_spark.core.hdr import Histogram, HistogramShape, shape_for
 from bench_spark.core.kernels import warm_up
 from bench_spark.core.sequences import SequenceSets
+from bench_spark.plan import Assignment
+from bench_spark.transports.base import Destination
 from bench_spark.transports.batches import (
     I64,
     OUTCOME_DTYPE,
@@ -103,6 +123,128 @@ class RecorderSetup:
         return not self.has_accounts
 
 
+_EARLIEST_NS = -(1 << 62)
+
+IntervalKey = tuple[RecordedKind, int, bool, int]
+"""What is recorded, the tick, whether it is of the measured phase, the destination's number."""
+RowKey = tuple[int, str, str, str]
+
+
+class Intervals:
+    def __init__(
+        self,
+        shape: HistogramShape,
+        timeline: Timeline,
+        destinations: tuple[str, ...],
+        is_by_sending: bool,
+    ) -> None:
+        """`destinations`: by number, where they are kept apart."""
+        self._shape = shape
+        self._timeline = timeline
+        self._destinations = destinations
+        self._is_by_sending = is_by_sending
+        self._intervals: dict[IntervalKey, I64] = {}
+        self._counts: dict[RowKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        """What is not counted by kernels, likewise."""
+        self._row_number = 0
+        self.taken_once = 0
+        """Different messages received, in intervals that have become rows."""
+
+    def at(self, kind: RecordedKind, at_ns: int, is_measured: bool, destination: int) -> I64:
+        """The interval of such messages, made if there is none."""
+        tick = self._timeline.tick_at(at_ns)
+        key = (kind, tick, is_measured, destination)
+        interval = self._intervals.get(key)
+        if interval is None:
+            interval = self._intervals[key] = self._made(kind)
+            interval[IS_MEASURED], interval[DESTINATION] = is_measured, destination
+        interval[MEASURED_FROM] = self._timeline.measure_start_ns
+        # Ticks move with the beginning of the measured phase.
+        interval[TICK_FROM] = self._timeline.tick_start_ns(tick) if tick else _EARLIEST_NS
+        interval[TICK_END] = self._timeline.tick_end_ns(tick)
+        return interval
+
+    def scratch(self, kind: RecordedKind) -> I64:
+        """An interval that no message belongs to."""
+        return self._made(kind)
+
+    def _made(self, kind: RecordedKind) -> I64:
+        words = self._shape.words
+        interval = np.zeros(FIRST_HISTOGRAM + len(kind.measures) * words, np.int64)
+        interval[SECOND_HISTOGRAM] = FIRST_HISTOGRAM + words
+        interval[HAS_HISTOGRAMS] = bool(kind.measures)
+        interval[IS_BY_SENDING] = self._is_by_sending
+        self._histograms(kind, interval)
+        return interval
+
+    def _histograms(self, kind: RecordedKind, interval: I64) -> dict[str, Histogram]:
+        words = self._shape.words
+        return {
+            measure: Histogram(self._shape, interval[FIRST_HISTOGRAM + place * words :][:words])
+            for place, measure in enumerate(kind.measures)
+        }
+
+    def once(self) -> int:
+        """Different messages received until now."""
+        return self.taken_once + sum(int(words[ONCE]) for words in self._intervals.values())
+
+    def count(self, role: str, phase: str, at_ns: int, counter: str, amount: int) -> None:
+        self._counts[self._timeline.tick_at(at_ns), role, phase, ""][counter] += amount
+
+    def take_before(self, tick: int) -> list[EventRow]:
+        """Rows of the ticks before that one."""
+        return self._take(
+            [key for key in self._intervals if key[1] < tick],
+            [key for key in self._counts if key[0] < tick],
+        )
+
+    def take_all(self) -> list[EventRow]:
+        return self._take(list(self._intervals), list(self._counts))
+
+    def _take(self, keys: list[IntervalKey], counted: list[RowKey]) -> list[EventRow]:
+        found: dict[RowKey, _Content] = defaultdict(_Content)
+        for row in counted:
+            found[row].counters.update(self._counts.pop(row))
+        for key in keys:
+            kind, tick, is_measured, destination = key
+            name = self._destinations[destination] if destination != ANY_DESTINATION else ""
+            row = (tick, kind.role, MEASURE if is_measured else WARMUP, name)
+            interval = self._intervals.pop(key)
+            self.taken_once += int(interval[ONCE])
+            found[row].add(kind, interval, self._histograms(kind, interval))
+        return [self._row(key, found[key]) for key in sorted(found)]
+
+    def _row(self, key: RowKey, content: _Content) -> EventRow:
+        tick, role, phase, destination = key
+        number, self._row_number = self._row_number, self._row_number + 1
+        return EventRow(
+            row_number=number,
+            role=role,
+            phase=phase,
+            tick=tick,
+            tick_start_ns=self._timeline.tick_start_ns(tick),
+            tick_seconds=self._timeline.tick_seconds(tick),
+            destination=destination or None,
+            counters=content.counters,
+            histograms=content.histograms,
+        )
+
+
+@dataclass
+class _Content:
+    """Of one row."""
+
+    counters: dict[str, int] = field(default_factory=dict)
+    histograms: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, kind: RecordedKind, interval: I64, histograms: dict[str, Histogram]) -> None:
+        for place, name in enumerate(kind.counters):
+            self.counters[name] = self.counters.get(name, 0) + int(interval[COUNTERS + place])
+        for measure, histogram in histograms.items():
+            if histogram.count:
+                self.histograms[measure] = histogram.sparse()
+
+
 _NO_SETS: I64 = np.zeros(0, np.int64)
 
 
@@ -113,8 +255,10 @@ class Recorder:
         self._timeline = timeline
         destinations = tuple(dict.fromkeys((*setup.destinations_by_producer, *setup.subscriptions)))
         self._intervals = Intervals(setup.shape, timeline, destinations, setup.goes_by_sending)
-        self._sent_kind = Kind(PRODUCER, SENT_COUNTERS, ("send_lag",) if setup.has_schedule else ())
-        self._received_kind = Kind(CONSUMER, RECEIVED_COUNTERS, _measures_received(setup))
+        self._sent_kind = RecordedKind(
+            PRODUCER, SENT_COUNTERS, ("send_lag",) if setup.has_schedule else ()
+        )
+        self._received_kind = RecordedKind(CONSUMER, RECEIVED_COUNTERS, _measures_received(setup))
         self._lanes = max(1, len(setup.destinations_by_producer))
         self._run = _run_facts(setup, timeline, self._lanes)
         self._parties = _parties(setup, destinations, self._lanes)
@@ -430,3 +574,45 @@ def _parties(setup: RecorderSetup, destinations: tuple[str, ...], lanes: int) ->
                 producers[producer]["is_scheduled"] = True
                 producers[producer]["place"], producers[producer]["places"] = found
     return parties
+
+
+def recorder_for(
+    assignment: Assignment, timeline: Timeline, destinations: Mapping[int, Destination]
+) -> Recorder:
+    """Records what this assignment's scenario asks for."""
+    scenario = assignment.scenario
+    names = {index: destination.name or "" for index, destination in destinations.items()}
+    first = assignment.first_measured
+    setup = RecorderSetup(
+        shape=shape_for(scenario.histogram.highest_us),
+        run_tag=assignment.run_tag,
+        producers=scenario.producers,
+        stream_of_producer=scenario.wiring.stream_of_producer,
+        streams_per_subscription=scenario.wiring.streams,
+        subscriptions=tuple(names[index] for index in assignment.first_destinations),
+        destinations_by_producer=tuple(
+            names[member.destinations[0]] for member in assignment.producers
+        ),
+        sizes=body_sizes(scenario.message, timeline),
+        has_schedule=scenario.is_paced,
+        takes_any=scenario.only_consumes,
+        foreign_stamps=foreign_stamps(scenario.message.timestamped),
+        is_carried=not scenario.has_envelopes,
+        first_measured=None if first is None else np.array(first, np.int64),
+        by_destination=scenario.metrics_by == "destination",
+        own_producers=assignment.producer_numbers,
+        due_times=_due_times(assignment, timeline),
+    )
+    return Recorder(setup, timeline)
+
+
+def _due_times(assignment: Assignment, timeline: Timeline) -> DueTimes | None:
+    """Where a message's number says when it is due: of this agent's producers, or of all."""
+    schedule = assignment.schedule
+    streams = assignment.streams
+    if not streams and isinstance(schedule, Schedule) and not assignment.shares_destinations:
+        streams = (Stream(assignment.producer_numbers, schedule),)
+    # In mode `request` whoever is free sends what is due.
+    if not streams or assignment.scenario.load.mode != "rate":
+        return None
+    return DueTimes(streams, assignment.run_tag, timeline.start_ns)

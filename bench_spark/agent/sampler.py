@@ -10,12 +10,15 @@ arrivals are cut into batches.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.plan import Assignment
 
 I64 = npt.NDArray[np.int64]
 
@@ -135,6 +138,25 @@ class _Pair:
         if self._last_ns - began_ns > self.rule.threshold_ns and not self.is_complete:
             self.samples.append((self._messages, began_ns, self._last_ns))
             self._began_ns, self._messages = self._last_ns, 0
+
+
+def sampler_for(assignment: Assignment, timeline: Timeline) -> Sampler:
+    """Without pairs where no samples are wanted."""
+    scenario = assignment.scenario
+    sampling = scenario.sampling
+    wiring = scenario.wiring
+    producers = Counter(map(wiring.group_of_producer, assignment.producer_numbers))
+    rule = SamplingRule(
+        samples=sampling.samples,
+        threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
+        from_ns=timeline.measure_start_ns,
+    )
+    per_producer = scenario.skipped_per_producer
+    skipped = [
+        producers[wiring.group_of_subscription(index)] * per_producer
+        for index in (assignment.subscriptions if sampling.samples else ())
+    ]
+    return Sampler(rule, np.array(skipped, dtype=np.int64))
 
 
 def seconds_of(samples: Samples) -> npt.NDArray[np.float64]:

@@ -2,14 +2,14 @@
 
 The loop's side only copies columns into a buffer, as the recorder does. A thread of its own turns
 full buffers into files and reports them on the link. The format of a file belongs to the
-`MessageWriter` that is handed in, so that this module needs no library for it.
+`TraceWriter` that is handed in, so that this module needs no library for it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from resource import RUSAGE_SELF, getrusage
@@ -19,11 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.sections import traced_every
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
 from bench_spark.core.sequences import plausible
 from bench_spark.errors import BenchError, RunError
+from bench_spark.plan import Assignment
 from bench_spark.process import watched
+from bench_spark.transports.base import Destination
 from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, Received
 
 CHUNK_ROWS = 65_536
@@ -96,6 +99,30 @@ class TraceSetup:
     those that say by IDs who they are, and not when they were due."""
 
 
+def trace_setup(
+    assignment: Assignment,
+    timeline: Timeline,
+    destinations: Mapping[int, Destination],
+    attempt: int,
+) -> TraceSetup:
+    names = {index: destination.name or "" for index, destination in destinations.items()}
+    return TraceSetup(
+        run_id=assignment.run_id,
+        run_tag=assignment.run_tag,
+        agent=assignment.agent,
+        attempt=attempt,
+        every=traced_every(assignment.scenario.trace),
+        producers=assignment.scenario.producers,
+        timeline=timeline,
+        destinations_by_producer=tuple(
+            names[member.destinations[0]] for member in assignment.producers
+        ),
+        subscriptions=tuple(assignment.subscriptions),
+        destinations_by_subscription=tuple(names[one] for one in assignment.first_destinations),
+        first_measured=assignment.first_measured,
+    )
+
+
 @dataclass(frozen=True)
 class MessageFile:
     """A file that lies in the directory of the table `messages`, and is to be added to it."""
@@ -111,12 +138,12 @@ class MessageFile:
         return asdict(self)
 
 
-class MessageWriter(Protocol):
+class TraceWriter(Protocol):
     def write(self, number: int, first_row: int, rows: Sequence[Rows]) -> MessageFile:
         """Write one file; raises a BenchError if that cannot be done."""
 
 
-MakeMessageWriter = Callable[[TraceSetup], MessageWriter]
+MakeMessageWriter = Callable[[TraceSetup], TraceWriter]
 
 HasPossibleTimes = Callable[[Envelopes, I64], Mask]
 """Of which messages of the run, received then, it can be true when they say they were sent."""
@@ -132,7 +159,7 @@ class Tracer:
     def __init__(
         self,
         setup: TraceSetup,
-        writer: MessageWriter,
+        writer: TraceWriter,
         on_file: Callable[[MessageFile], None],
         has_possible_times: HasPossibleTimes = _any_times,
     ) -> None:

@@ -406,6 +406,7 @@ def agent_entry(
         "sent": state.progress.get("sent"),
         "received_once": state.progress.get("received_once"),
         "cpu_seconds": health.cpu_seconds.get(agent),
+        "turns_per_second": closed.get("turns_per_second"),
         "started_late_us": late_us,
         "clock_error_us": health.clock_error_ns(agent) / 1000,
         "stalled_seconds": stalled_seconds(closed.get("stalls", ()), measured),

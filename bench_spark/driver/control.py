@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.connections import WriteOff
+from bench_spark.agent.load import WriteOff
 from bench_spark.agent.protocol import Delivered, EventRow, Message, decode_rows
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageFile

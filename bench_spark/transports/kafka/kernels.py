@@ -43,22 +43,10 @@ ALL, PROBLEM, UNKNOWN_PLACE = 0, 1, 2
 """Why `read_messages` stopped: no more messages, one that is an error, one of a topic partition
 that is not in the table yet."""
 
-FETCH_DTYPE = np.dtype(
-    [
-        ("count", "<i8"),
-        ("next", "<i8"),
-        ("rows", "<i8"),
-        ("touched", "<i8"),
-        ("number", "<i8"),
-        ("lane", "<i8"),
-        ("first_ns", "<i8"),
-        ("rest_ns", "<i8"),
-        ("keeps", "<i8"),
-    ]
-)
-"""One fetch: how many messages, the next one to read, rows written, topic partitions touched, the
-fetch's number; the lane, when the first message and the others were taken, and whether messages are
-kept for somebody who reads more of them."""
+COUNT, NEXT, ROWS, TOUCHED, NUMBER, LANE, FIRST_NS, REST_NS, KEEPS, FETCH_WORDS = range(10)
+"""Words of one fetch: how many messages, the next one to read, rows written, topic partitions
+touched, the fetch's number; the lane, when the first message and the others were taken, and whether
+messages are kept for somebody who reads more of them."""
 
 PLACE_DTYPE = np.dtype(
     [
@@ -78,22 +66,13 @@ PLACE_SHIFT = 32
 KEPT_DTYPE = np.dtype([("head", ENVELOPE_DTYPE), ("free", "<i8")])
 """Heads of messages whose bodies do not hold them. The column `free` is a stack of free places."""
 
-KEPT_STATE_DTYPE = np.dtype([("free", "<i8")])
-"""How many places of kept heads are free."""
 FIRST_ERROR, ERRORS = -256, 512
 """librdkafka's own errors are negative, the brokers' positive; beyond there are none."""
 
-BLOCK_DTYPE = np.dtype(
-    [
-        ("head_bytes", "<i8"),
-        ("tail_bytes", "<i8"),
-        ("tail_step", "<i8"),
-        ("tails_written", "<i8"),
-    ]
-)
-"""How messages are laid out: how much of heads goes into bodies, the length of tails (-1: each has
-its own, in `payload_bytes`), how far it is from one to the next (0: all share one), and how many
-messages of the block end with the shared one already."""
+HEAD_BYTES, TAIL_BYTES, TAIL_STEP, TAILS_WRITTEN = range(4)
+"""Words of how messages are laid out: how much of heads goes into bodies, the length of tails (-1:
+each has its own, in `payload_bytes`), how far it is from one to the next (0: all share one), and
+how many messages of the block end with the shared one already."""
 
 GROUP_DTYPE = np.dtype([("count", "<i8"), ("end", "<i8"), ("target", "<i8")])
 """Messages by target: how many, and where they end. The column `target` is a list of its own: those
@@ -188,14 +167,13 @@ def find_place(places: Records, topic: Number, partition: Number) -> Number:
 
 
 @kernel_without_lock
-def read_messages(addresses: I64, state: Records, places: Records, rows: Records) -> int:
+def read_messages(addresses: I64, fetch: I64, places: Records, rows: Records) -> int:
     """Write a row for each message, and destroy it unless it is kept; returns why it stopped."""
-    now = state[0]
     memory = np.int64(rows.ctypes.data)
     stopped = ALL
     slot = np.int64(0)
-    while now["next"] < now["count"]:
-        at = now["next"]
+    while fetch[NEXT] < fetch[COUNT]:
+        at = fetch[NEXT]
         message = np.int64(addresses[at])
         if int32_at(message) != 0:
             stopped = PROBLEM
@@ -206,16 +184,16 @@ def read_messages(addresses: I64, state: Records, places: Records, rows: Records
             if places[slot]["topic"] == 0:
                 stopped = UNKNOWN_PLACE
                 break
-        if places[slot]["fetch"] != now["number"]:
-            places[slot]["fetch"] = now["number"]
-            places[now["touched"]]["touched"] = slot
-            now["touched"] += 1
+        if places[slot]["fetch"] != fetch[NUMBER]:
+            places[slot]["fetch"] = fetch[NUMBER]
+            places[fetch[TOUCHED]]["touched"] = slot
+            fetch[TOUCHED] += 1
         places[slot]["next_offset"] = int64_at(message + _OFFSET) + 1
         size = int64_at(message + _PAYLOAD_BYTES)
-        row = now["rows"]
-        rows[row]["received_ns"] = now["first_ns"] if at == 0 else now["rest_ns"]
+        row = fetch[ROWS]
+        rows[row]["received_ns"] = fetch[FIRST_NS] if at == 0 else fetch[REST_NS]
         rows[row]["tag"] = 0
-        rows[row]["lane"] = now["lane"]
+        rows[row]["lane"] = fetch[LANE]
         rows[row]["size"] = size
         rows[row]["subscription"] = 0
         rows[row]["route"] = places[slot]["route"]
@@ -223,10 +201,10 @@ def read_messages(addresses: I64, state: Records, places: Records, rows: Records
         rows[row]["corrupted"] = False
         head = memory + row * _RECEIVED_BYTES + _RECEIVED_HEAD
         copy_head(head, int64_at(message + _PAYLOAD), size)
-        now["rows"] += 1
-        if now["keeps"] == 0:
+        fetch[ROWS] += 1
+        if fetch[KEEPS] == 0:
             destroy(message)
-        now["next"] += 1
+        fetch[NEXT] += 1
     return stopped
 
 
@@ -252,13 +230,12 @@ def destroy_messages(addresses: I64, first: int, end: int) -> None:
 def read_reports(
     addresses: I64,
     at_ns: int,
-    state: Records,
+    free: I64,
     kept: Records,
     kinds: npt.NDArray[np.uint8],
     rows: Records,
 ) -> None:
     """Write an outcome for each message, with its head from the body or from those kept."""
-    now = state[0]
     memory = np.int64(rows.ctypes.data)
     for row in range(len(rows)):
         message = np.int64(addresses[row])
@@ -270,8 +247,8 @@ def read_reports(
         rows[row]["kind"] = kinds[code] if 0 <= code < ERRORS else kinds[ERRORS]
         if place >= FIRST_PLACE:
             rows[row]["head"] = kept[place - FIRST_PLACE]["head"]
-            kept[now["free"]]["free"] = place - FIRST_PLACE
-            now["free"] += 1
+            kept[free[0]]["free"] = place - FIRST_PLACE
+            free[0] += 1
         else:
             size = int64_at(message + _PAYLOAD_BYTES) if place == IN_BODY else 0
             head = memory + row * _OUTCOME_BYTES + _OUTCOME_HEAD
@@ -279,12 +256,11 @@ def read_reports(
 
 
 @kernel
-def keep_heads(heads: Records, first: int, state: Records, kept: Records, rows: Records) -> None:
+def keep_heads(heads: Records, first: int, free: I64, kept: Records, rows: Records) -> None:
     """Keep the heads of messages laid out, and note in their opaques where; there is room."""
-    now = state[0]
     for row in range(len(rows)):
-        now["free"] -= 1
-        place = kept[now["free"]]["free"]
+        free[0] -= 1
+        place = kept[free[0]]["free"]
         kept[place]["head"] = heads[first + row]
         rows[row]["opaque"] |= (place + FIRST_PLACE) << PLACE_SHIFT
 
@@ -298,25 +274,24 @@ def lay_out(
     lanes: npt.NDArray[np.uint32],
     first: int,
     tail: int,
-    state: Records,
+    layout: I64,
     rows: Records,
     block: npt.NDArray[np.uint8],
 ) -> int:
     """Lay out bodies of the batch from `first` on until the block is full; returns how many."""
-    now = state[0]
     memory, room = np.int64(block.ctypes.data), len(block) - 1
-    width = now["head_bytes"]
+    width = layout[HEAD_BYTES]
     head = np.int64(heads.ctypes.data) + first * ENVELOPE_BYTES
-    has_own = now["tail_bytes"] < 0
+    has_own = layout[TAIL_BYTES] < 0
     most = min(len(heads) - first, len(rows))
     at, count = np.int64(0), 0
     while count < most:
-        tail_bytes = rows[count]["payload_bytes"] if has_own else now["tail_bytes"]
+        tail_bytes = rows[count]["payload_bytes"] if has_own else layout[TAIL_BYTES]
         if at + width + tail_bytes > room:
             break
         if width > 0:
             copy_bytes(memory + at, head, width)
-        if count >= now["tails_written"] and tail_bytes > 0:
+        if count >= layout[TAILS_WRITTEN] and tail_bytes > 0:
             copy_bytes(memory + at + width, tail, tail_bytes)
         rows[count]["error"] = 0
         rows[count]["payload"] = memory + at
@@ -325,10 +300,10 @@ def lay_out(
         rows[count]["offset"] = first + count
         at += width + tail_bytes
         head += ENVELOPE_BYTES
-        tail += tail_bytes if has_own else now["tail_step"]
+        tail += tail_bytes if has_own else layout[TAIL_STEP]
         count += 1
-    if not has_own and now["tail_step"] == 0:
-        now["tails_written"] = max(now["tails_written"], count)
+    if not has_own and layout[TAIL_STEP] == 0:
+        layout[TAILS_WRITTEN] = max(layout[TAILS_WRITTEN], count)
     return count
 
 
@@ -389,15 +364,15 @@ def compile_kernels() -> None:
         return  # Runs are refused by `require_interface`, which says why.
     addresses, rows = np.zeros(1, np.int64), np.zeros(1, MESSAGE_DTYPE)
     places, kept, heads = np.zeros(2, PLACE_DTYPE), np.zeros(1, KEPT_DTYPE), empty_envelopes(0)
-    free, block = np.zeros(1, KEPT_STATE_DTYPE), np.zeros(1, BLOCK_DTYPE)
-    read_messages(addresses, np.zeros(1, FETCH_DTYPE), places, np.zeros(1, RECEIVED_DTYPE))
+    free, layout = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    read_messages(addresses, np.zeros(FETCH_WORDS, np.int64), places, np.zeros(1, RECEIVED_DTYPE))
     find_place(places, 16, 0)
     copy_messages(addresses[:0], rows[:0])
     destroy_messages(addresses, 0, 0)
     kinds = np.zeros(ERRORS + 1, np.uint8)
     read_reports(addresses, 0, free, kept, kinds, np.zeros(0, OUTCOME_DTYPE))
     keep_heads(heads, 0, free, kept, rows[:0])
-    lay_out(heads, np.zeros(0, np.uint32), 0, 0, block, rows, np.zeros(1, np.uint8))
+    lay_out(heads, np.zeros(0, np.uint32), 0, 0, layout, rows, np.zeros(1, np.uint8))
     point_keys(rows[:0], 0)
     write_decimals(np.zeros(0, np.uint64), np.zeros(1, np.uint8), rows[:0])
     group_by_target(rows[:0], addresses[:0], np.zeros(1, GROUP_DTYPE), rows)

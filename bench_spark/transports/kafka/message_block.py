@@ -24,10 +24,8 @@ from bench_spark.core.randomness import U64, fractions, mixed
 from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import I64, U8, Batch, Headers, each_tail
 from bench_spark.transports.kafka.kernels import (
-    BLOCK_DTYPE,
     FIRST_PLACE,
     KEPT_DTYPE,
-    KEPT_STATE_DTYPE,
     NOT_KEPT,
     PLACE_SHIFT,
     Records,
@@ -160,20 +158,21 @@ class KeptHeads:
         """Without reports nothing is ever asked for again, so nothing is kept."""
         self._has_reports = has_reports
         self.places: Records = np.zeros(0, KEPT_DTYPE)
-        self.state: Records = np.zeros(1, KEPT_STATE_DTYPE)
+        self.free: I64 = np.zeros(1, np.int64)
+        """How many places are free."""
 
     def __len__(self) -> int:
         """How many are kept."""
-        return len(self.places) - int(self.state["free"][0])
+        return len(self.places) - int(self.free[0])
 
     def keep(self, heads: Envelopes, first: int, rows: Records) -> None:
         """The heads, from the first on, of messages laid out."""
         if not self._has_reports:
             rows["opaque"] |= NOT_KEPT << PLACE_SHIFT
             return
-        if self.state["free"][0] < len(rows):
+        if self.free[0] < len(rows):
             self._grow(len(rows))
-        keep_heads(heads, first, self.state, self.places, rows)
+        keep_heads(heads, first, self.free, self.places, rows)
 
     def forget(self, opaques: I64) -> None:
         """Messages with these numbers were not sent after all."""
@@ -181,9 +180,9 @@ class KeptHeads:
         self._release(marks[marks >= FIRST_PLACE] - FIRST_PLACE)
 
     def _release(self, places: I64) -> None:
-        free = int(self.state["free"][0])
+        free = int(self.free[0])
         self.places["free"][free : free + len(places)] = places
-        self.state["free"] += len(places)
+        self.free += len(places)
 
     def _grow(self, count: int) -> None:
         before = len(self.places)
@@ -202,7 +201,8 @@ class ProduceBlock:
     def __init__(self, keys: Keys, kept: KeptHeads) -> None:
         self._keys = keys
         self._kept = kept
-        self._state: Records = np.zeros(1, BLOCK_DTYPE)
+        self._words: I64 = np.zeros(4, np.int64)
+        """The layout as the kernel takes it."""
         self._rows: Records = np.zeros(MOST_ROWS, MESSAGE_DTYPE)
         self.address: int = self._rows.ctypes.data
         """Of the first message laid out."""
@@ -235,7 +235,7 @@ class ProduceBlock:
         return rows
 
     def _lay_out(self, heads: Envelopes, batch: Batch, first: int) -> int:
-        return lay_out(heads, batch.lane, first, self._tail, self._state, self._rows, self._memory)
+        return lay_out(heads, batch.lane, first, self._tail, self._words, self._rows, self._memory)
 
     def _point_at_tails(self, batch: Batch, first: int) -> None:
         tails, width = batch.tail, batch.head_bytes
@@ -263,7 +263,7 @@ class ProduceBlock:
 
     def _set_layout(self, layout: tuple[int, int, int]) -> None:
         self._layout = layout
-        self._state[0] = (*layout, 0)
+        self._words[:] = (*layout, 0)
 
     def _make_room(self) -> None:
         """For a body larger than the block."""

@@ -30,11 +30,20 @@ from bench_spark.transports.batches import (
 )
 from bench_spark.transports.kafka.client_pool import Health
 from bench_spark.transports.kafka.kernels import (
+    COUNT,
     ERRORS,
-    FETCH_DTYPE,
+    FETCH_WORDS,
     FIRST_ERROR,
+    FIRST_NS,
+    KEEPS,
+    LANE,
+    NEXT,
+    NUMBER,
     PLACE_DTYPE,
     PROBLEM,
+    REST_NS,
+    ROWS,
+    TOUCHED,
     Records,
     copy_messages,
     destroy_messages,
@@ -44,9 +53,6 @@ from bench_spark.transports.kafka.kernels import (
 )
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, kafka_error, text_of
 from bench_spark.transports.kafka.message_block import KeptHeads
-
-COUNT, NEXT, ROWS, TOUCHED, NUMBER, LANE, FIRST_NS, REST_NS, KEEPS = range(9)
-"""The fields of FETCH_DTYPE."""
 
 _FIRST_PLACES = 64
 _FRESH_ROWS = 4096
@@ -130,8 +136,8 @@ class MessageReader:
         self._want = want
         self._keeps = bool(want)
         self.places = PartitionTable(route_of_topic, self._topic_name)
-        self._state: Records = np.zeros(1, FETCH_DTYPE)
-        self._numbers = self._state.view(np.int64).data
+        self._fetch: I64 = np.zeros(FETCH_WORDS, np.int64)
+        self._numbers = self._fetch.data
         """The same, number by number."""
         self._number = 0
         self._fresh: Rows = np.empty(0, RECEIVED_DTYPE)
@@ -147,7 +153,7 @@ class MessageReader:
         before: dict[Position, int] = {}
         problems: list[int] = []
         try:
-            while stopped := read_messages(addresses, self._state, self.places.table, rows):
+            while stopped := read_messages(addresses, self._fetch, self.places.table, rows):
                 at = numbers[NEXT]
                 if stopped == PROBLEM:
                     problems.append(at)
@@ -313,7 +319,7 @@ class DeliveryReports:
         self._make_room(count)
         rows = self._rows[self._count : self._count + count]
         kinds, kept = self._kinds[health.was_interrupted], self._kept
-        read_reports(self._addresses, at_ns, kept.state, kept.places, kinds, rows)
+        read_reports(self._addresses, at_ns, kept.free, kept.places, kinds, rows)
         self._count += count
         if health.is_lost and rows["kind"][-1] == OutcomeKind.CONFIRMED:
             health.alive(at_ns)

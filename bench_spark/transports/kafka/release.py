@@ -10,11 +10,13 @@ release.
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
+import io
 import struct
+import time
 
-from bench_spark.config.broker import Broker, Tls
+from bench_spark.errors import BenchError
+from bench_spark.transports.base import TransportContext
+from bench_spark.transports.sockets.opening import access_to, dialled
 
 UNKNOWN = "unknown"
 
@@ -38,11 +40,11 @@ _RELEASE_BY_METADATA_VERSION = (
 """The highest level each release knows, as Kafka's `StorageTool version-mapping` lists them."""
 
 
-def ask_release(broker: Broker) -> str:
+def ask_release(context: TransportContext) -> str:
     """The release, such as `4.3`; `unknown` where it cannot be told."""
-    for address in broker.addresses:
-        with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
-            return release_of(_exchange(broker, address))
+    for host, port in context.broker.addresses:
+        with contextlib.suppress(BenchError, OSError, ValueError, IndexError, struct.error):
+            return release_of(_exchange(context, host, port))
     return UNKNOWN
 
 
@@ -59,82 +61,50 @@ def release_of(response: bytes) -> str:
 
 def _supported_features(response: bytes) -> dict[str, int]:
     """Highest level by feature. Kafka's flexible encoding: lengths are varints, plus one."""
-    reader = _Reader(response)
-    reader.skip(4)  # the request's number
-    if reader.int16() != 0:
+    answer = io.BytesIO(response)
+    answer.seek(4)  # behind the request's number
+    if answer.read(2) != b"\0\0":
         return {}
-    for _ in range(reader.varint() - 1):
-        reader.skip(6)  # an API with its lowest and highest version
-        reader.skip_tags()
-    reader.skip(4)  # throttled for so long
-    for _ in range(reader.varint()):
-        tag, size = reader.varint(), reader.varint()
+    for _ in range(_varint(answer) - 1):
+        answer.seek(6, io.SEEK_CUR)  # an API with its lowest and highest version
+        _skip_tags(answer)
+    answer.seek(4, io.SEEK_CUR)  # throttled for so long
+    for _ in range(_varint(answer)):
+        tag, size = _varint(answer), _varint(answer)
         if tag != 0:
-            reader.skip(size)
+            answer.seek(size, io.SEEK_CUR)
             continue
         features = {}
-        for _ in range(reader.varint() - 1):
-            name = reader.take(reader.varint() - 1).decode()
-            reader.skip(2)  # the lowest level
-            features[name] = reader.int16()
-            reader.skip_tags()
+        for _ in range(_varint(answer) - 1):
+            name = answer.read(_varint(answer) - 1).decode()
+            _lowest, features[name] = struct.unpack(">hh", answer.read(4))
+            _skip_tags(answer)
         return features
     return {}
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
-            raise ValueError("the answer ends too early")
-        self._at += size
-        return taken
-
-    def skip(self, size: int) -> None:
-        self.take(size)
-
-    def int16(self) -> int:
-        return int.from_bytes(self.take(2), "big", signed=True)
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.skip(self.varint())
+def _varint(answer: io.BytesIO) -> int:
+    value = shift = 0
+    while True:
+        byte = answer.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+        shift += 7
 
 
-def _exchange(broker: Broker, address: tuple[str, int]) -> bytes:
-    timeout_seconds = broker.connect_timeout_seconds
-    with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(socket.create_connection(address, timeout_seconds))
-        if broker.tls is not None:
-            connection = stack.enter_context(
-                _tls_context(broker.tls).wrap_socket(connection, server_hostname=address[0])
-            )
-        connection.settimeout(timeout_seconds)
+def _skip_tags(answer: io.BytesIO) -> None:
+    for _ in range(_varint(answer)):
+        _varint(answer)
+        answer.seek(_varint(answer), io.SEEK_CUR)
+
+
+def _exchange(context: TransportContext, host: str, port: int) -> bytes:
+    access = access_to(context, host, port, context.broker.tls is not None)
+    [connection] = dialled(access, 1, time.monotonic() + access.timeout_seconds)
+    with connection:
+        connection.settimeout(access.timeout_seconds)
         connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
-        reply = stack.enter_context(connection.makefile("rb"))
-        (size,) = struct.unpack(">i", reply.read(4))
-        return reply.read(min(size, 1 << 20))
-
-
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=tls.ca_file)
-    if tls.certificate_file is not None:
-        context.load_cert_chain(tls.certificate_file, tls.key_file)
-    if tls.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        with connection.makefile("rb") as reply:
+            (size,) = struct.unpack(">i", reply.read(4))
+            return reply.read(min(size, 1 << 20))

@@ -92,7 +92,7 @@ class KafkaTransport:
             )
         return BrokerFacts(
             product="Apache Kafka",
-            version=ask_release(self._broker),
+            version=ask_release(self._context),
             platform=plural(brokers, "broker"),
             capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
             client_library=client_library(),

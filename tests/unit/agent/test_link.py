@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from patience import eventually
@@ -161,6 +162,23 @@ def test_a_report_names_the_step_and_carries_its_fields(collector: Collector, li
     assert collector.listener.messages == [
         (0, {"type": "reached", "step": "closed", "sent": 3}, b"pages")
     ]
+
+
+def test_reports_do_not_wake_the_links_thread(collector: Collector, link: Link) -> None:
+    """It would compete with the loop that is measured."""
+    status = Path(f"/proc/self/task/{link._thread.native_id}/status")
+
+    def sleeps() -> int:
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+
+    assert eventually(lambda: "(sleeping)" in status.read_text())
+    before = sleeps()
+    for number in range(100):
+        link.send({"type": "progress", "sent": number})
+    assert eventually(lambda: len(collector.listener.messages) == 100)
+    # Of its own accord it looks up every few seconds.
+    assert sleeps() - before <= 10
 
 
 def test_big_frames_pass_both_ways_at_once(collector: Collector, link: Link) -> None:

@@ -14,7 +14,7 @@ from unit.loopbacks import (
     sent,
 )
 
-from bench_spark.agent import connections as window_watch
+from bench_spark.agent import flow as flow_module
 from bench_spark.agent.timeline import CONSUMER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BrokerRefused
@@ -91,7 +91,7 @@ def test_messages_of_another_run_neither_free_a_window_nor_the_backlog(
 def test_a_window_that_nothing_returns_to_ends_the_run_with_a_reason(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_watch, "STALL_NS", NANOSECONDS // 5)
+    monkeypatch.setattr(flow_module, "STALL_NS", NANOSECONDS // 5)
     watch.delay = lambda: True
     load = run_load(plan(load={"mode": "window"}, phases={"measure_seconds": 30}), LOOPBACK)
     assert [failure.kind for failure in load.control.failures] == ["RunError"]
@@ -131,7 +131,7 @@ def test_without_asking_consumers_attach_before_anything_is_sent(watch: Watch) -
 def test_a_window_that_the_broker_does_not_take_ends_the_run_with_a_reason(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_watch, "STALL_NS", NANOSECONDS // 5)
+    monkeypatch.setattr(flow_module, "STALL_NS", NANOSECONDS // 5)
     watch.capacity_messages = 60
     load = run_load(
         plan(load={"mode": "window", "prefill": True}, phases={"measure_seconds": 30}), LOOPBACK

@@ -120,3 +120,12 @@ def test_an_agent_that_runs_on_has_stood_still_for_no_time_that_counts(watch: Wa
     assert stands_still.is_set()
     assert load.results[0].report["stalls"]
     assert stalled_seconds(load) == [0.0]
+
+
+def test_turns_of_the_loop_are_counted_in_the_measured_phase() -> None:
+    phases = {"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 5}
+    load = run_load(plan(load={"rate_per_second": 200}, phases=phases), LOOPBACK)
+    measured = measured_span(load.plan, load.control)
+    turns = agent_entry(load.control, 0, AgentHealth(), measured)["turns_per_second"]
+    # One to send and one to receive a message, fewer where a busy machine wakes it late.
+    assert 10 < turns < 2000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench_spark.agent.connections import QUIET_NS, Outages, Quiet, WriteOff
+from bench_spark.agent.connections import Outages
+from bench_spark.agent.flow import QUIET_NS, Quiet
+from bench_spark.agent.load import WriteOff
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
 
 SECOND = 1_000_000_000

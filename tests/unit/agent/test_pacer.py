@@ -38,7 +38,7 @@ def test_messages_before_a_moment_are_exactly_those_intended_before_it(
 def test_messages_due_include_the_one_intended_at_that_very_moment(
     schedule: Schedule, elapsed_ns: int
 ) -> None:
-    count = schedule.messages_due(elapsed_ns)
+    count = schedule.messages_before(elapsed_ns + 1)
     assert count == 0 or schedule.intended_ns(count - 1) <= elapsed_ns
     assert schedule.intended_ns(count) > elapsed_ns
 
@@ -48,7 +48,7 @@ def test_a_message_becomes_due_at_its_intended_time_and_not_before(
     schedule: Schedule, message: int
 ) -> None:
     intended_ns = schedule.intended_ns(message)
-    assert schedule.messages_due(intended_ns) >= message + 1
+    assert schedule.messages_before(intended_ns + 1) >= message + 1
     assert schedule.messages_before(intended_ns) <= message
 
 
@@ -178,11 +178,11 @@ def test_messages_before_and_due_by_hand(
 ) -> None:
     schedule = Schedule(rate, shift_ns)
     assert schedule.messages_before(elapsed_ns) == before
-    assert schedule.messages_due(elapsed_ns) == due
+    assert schedule.messages_before(elapsed_ns + 1) == due
 
 
 def test_nothing_is_due_before_the_start() -> None:
-    assert Schedule(100_000.0).messages_due(-1) == 0
+    assert Schedule(100_000.0).messages_before(0) == 0
     assert Schedule(100_000.0).messages_before(-NANOSECONDS) == 0
 
 

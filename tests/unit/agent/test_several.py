@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.endpoints import Part, SeveralConsumers, SeveralProducers
+from bench_spark.agent.endpoints import EndLanes, SeveralConsumers, SeveralProducers
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import Producers, Signal, SignalKind
 from bench_spark.transports.batches import Batch, Outcomes, Received, no_outcomes, nothing_received
@@ -60,7 +60,7 @@ class Outbox(Producers):
 
 def together(*outboxes: Outbox, lanes: int = 2) -> SeveralProducers:
     return SeveralProducers(
-        [Part(one, place * lanes, lanes, f"h:{place}") for place, one in enumerate(outboxes)]
+        [EndLanes(one, place * lanes, lanes, f"h:{place}") for place, one in enumerate(outboxes)]
     )
 
 
@@ -187,7 +187,7 @@ def test_every_consumer_gets_back_its_own_tags() -> None:
         Inbox(np.array([2, 4, 6], np.uint64)),
     ]
     consumers = SeveralConsumers(
-        [Part(one, place, 1, f"h:{place}") for place, one in enumerate(inboxes)]
+        [EndLanes(one, place, 1, f"h:{place}") for place, one in enumerate(inboxes)]
     )
     received = consumers.receive(0.0)
     assert received.lane.tolist() == [0, 0, 1, 1, 2, 2, 2]

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
-from bench_spark.config.broker import Broker
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka.release import ask_release, release_of
 
 
@@ -56,4 +58,5 @@ def test_a_peer_that_speaks_otherwise_is_of_an_unknown_release(reply: bytes) -> 
         threading.Thread(target=serve, daemon=True).start()
         port = listener.getsockname()[1]
         broker = Broker(kind="kafka", bootstrap_servers=f"127.0.0.1:{port}")
-        assert ask_release(broker) == "unknown"
+        context = TransportContext("run", Scenario(), broker, Credentials())
+        assert ask_release(context) == "unknown"
