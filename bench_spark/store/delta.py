@@ -46,6 +46,9 @@ from bench_spark.store.checksums import VersionChecksums
 from bench_spark.store.schema import PROPERTIES, SCHEMA_NUMBER, SCHEMA_PROPERTY, table_uri
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_JAVA_STACK = re.compile(r"^\s*at [\w.$/@]+\(.*\)$", re.MULTILINE)
+"""What a NameNode sends behind its words."""
+_HDFS_DENIED = re.compile(r'Permission denied : user=([^,]+), access=(\w+), inode="([^"]*)"')
 _USER_INFO = re.compile(r"(://)[^/@\s]+@")
 
 
@@ -135,7 +138,14 @@ def without_user(uri: str) -> str:
 
 def in_one_line(error: BaseException) -> str:
     """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
-    text = " ".join(_TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":").split())
+    words = _JAVA_STACK.sub("", _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":"))
+    text = " ".join(words.split())
+    if denied := _HDFS_DENIED.search(text):
+        user, access, place = denied.groups()
+        return (
+            f"HDFS denies {access} on {place} to the user {user}; set HADOOP_USER_NAME to one who "
+            "has the right, or change the owner of that directory"
+        )
     return s3.refusal(text) or without_user(text)[:300]
 
 
@@ -260,11 +270,12 @@ class Store:
             try:
                 write_deltalake(handle, rows, mode="append", commit_properties=properties)
             except CommitFailedError:
-                # Another writer of the same app_id came first: it may have brought this version.
+                # Another writer of the same app_id came first: it may have brought this version. Or
+                # another process has made the table at the same moment, and its commit came second.
                 handle.update_incremental()
                 if once and _is_in(handle, once):
                     return False
-                raise
+                write_deltalake(handle, rows, mode="append", commit_properties=properties)
             if name in self._checksums:
                 self._checksums[name].write(handle)
             return True

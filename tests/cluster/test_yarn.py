@@ -19,7 +19,7 @@ from mini_hadoop import MiniHadoop, Submitted, mini_hadoop
 from two_drivers import check_that_two_drivers_lose_no_row
 
 from bench_spark.config.broker import Broker
-from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
+from bench_spark.errors import EXIT_DEGRADED, EXIT_PREFLIGHT, EXIT_VALID
 from bench_spark.store.delta import Store
 
 pytestmark = pytest.mark.yarn
@@ -133,3 +133,20 @@ def test_a_lost_container_ends_the_run_with_exact_accounts(
 def test_two_drivers_at_once_lose_no_row_on_hdfs(on_yarn: OnYarn) -> None:
     environment = dict(on_yarn.hadoop.environment)
     check_that_two_drivers_lose_no_row(f"{on_yarn.hadoop.hdfs}/two", environment)
+
+
+def test_a_user_who_may_not_write_is_refused_in_one_sentence(on_yarn: OnYarn) -> None:
+    own = {**on_yarn.hadoop.environment, "HADOOP_USER_NAME": "nobody"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "bench_spark.cli", "run", "steady", "--broker=loopback"),
+            *("--store", f"{on_yarn.hadoop.hdfs}/denied"),
+        ],
+        env=own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == EXIT_PREFLIGHT
+    (said,) = done.stderr.strip().splitlines()
+    assert "HDFS denies WRITE on / to the user nobody; set HADOOP_USER_NAME" in said

@@ -11,8 +11,8 @@ from whole_runs import CarryOut
 from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_BUG, EXIT_DEGRADED, BenchError, EnvironmentNotReady
 from bench_spark.process import thread_errors
+from bench_spark.spark import job
 from bench_spark.spark import run as run_module
-from bench_spark.spark import run as spark_run
 from bench_spark.spark.metrics import RollingMetrics
 
 # Much longer than the run lasts once its thread is dead.
@@ -52,7 +52,7 @@ def test_a_stage_that_cannot_run_names_the_error_of_its_python(
         # Pickled by its module's name, which only this process knows.
         return _work
 
-    monkeypatch.setattr(spark_run, "in_task", missing)
+    monkeypatch.setattr(job, "in_task", missing)
     with pytest.raises(EnvironmentNotReady) as refused:
         carry_out(loopback_broker, **LONG)
     assert str(refused.value).startswith("the Spark stage failed: ")
@@ -64,7 +64,7 @@ def test_agents_that_do_not_start_in_time_end_the_run_as_not_ready(
 ) -> None:
     # Of no module, so that it is pickled by its code.
     sleep = eval("lambda numbers: __import__('time').sleep(5) or []", {"__name__": "__main__"})
-    monkeypatch.setattr(spark_run, "in_task", lambda *_: sleep)
+    monkeypatch.setattr(job, "in_task", lambda *_: sleep)
     monkeypatch.setattr(run_module, "start_timeout", lambda spark: 1.0)
     with pytest.raises(EnvironmentNotReady, match="1 of 1 agent did not start within 1 s"):
         carry_out(loopback_broker, **LONG)

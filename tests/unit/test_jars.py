@@ -95,7 +95,8 @@ def test_one_delta_is_among_the_everyday_sets() -> None:
 
 @pytest.mark.parametrize("name", known_sets())
 def test_a_set_holds_one_version_of_each_artifact(name: str) -> None:
-    artifacts = [coordinate.rpartition(":")[0] for coordinate in known_sets()[name].sha256]
+    parts = [coordinate.split(":") for coordinate in known_sets()[name].sha256]
+    artifacts = [(group, artifact, *kind) for group, artifact, _, *kind in parts]
     assert len(set(artifacts)) == len(artifacts)
 
 
