@@ -240,10 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     """`python -m bench_spark.jars`: fill the cache, or with --into a folder of an image."""
     parser = argparse.ArgumentParser(prog="python -m bench_spark.jars", description=main.__doc__)
     parser.add_argument(
-        "sets",
-        nargs="*",
-        metavar="SET",
-        help="default: Delta for this Spark, and the brokers",
+        "sets", nargs="*", metavar="SET", help="default: Delta for this Spark, and the brokers"
     )
     parser.add_argument(
         "--into", type=Path, help="also copy each set to a folder of this directory"

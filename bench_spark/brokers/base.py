@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import IO, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import pika
 import psutil
@@ -37,6 +37,8 @@ from bench_spark.java import require_java
 from bench_spark.process import MOST_FOR_A_BROKER, raise_limit
 
 POLL_SECONDS = 0.05
+
+NodeT = TypeVar("NodeT")
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 def run_to_end(command: Command, directory: Path, log: Path) -> int:
     """For a preparing step; returns its exit code."""
     with log.open("ab") as output:
-        return subprocess.run(
-            list(command.arguments),
-            env=_environment(command, directory),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
+        return subprocess.run(**_call(command, directory, output), check=False).returncode
 
 
 def spawn(command: Command, directory: Path, log: Path) -> StartedProcess:
@@ -90,15 +84,7 @@ def spawn(command: Command, directory: Path, log: Path) -> StartedProcess:
     """
     raise_limit(MOST_FOR_A_BROKER)
     with log.open("ab") as output:
-        child = subprocess.Popen(
-            list(command.arguments),
-            env=_environment(command, directory),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        child = subprocess.Popen(**_call(command, directory, output), start_new_session=True)
     _children[child.pid] = child
     # Unreaped until somebody polls it, so it has an entry in /proc even if it ended at once.
     return StartedProcess(child.pid, _birth_ticks(child.pid, even_if_ended=True) or 0)
@@ -127,6 +113,18 @@ def last_lines(log: Path, count: int = 12) -> str:
         return "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-count:])
     except FileNotFoundError:
         return ""
+
+
+def _call(command: Command, directory: Path, output: IO[bytes]) -> dict[str, Any]:
+    """How a program is called, as subprocess takes it."""
+    return {
+        "args": list(command.arguments),
+        "env": _environment(command, directory),
+        "cwd": directory,
+        "stdin": subprocess.DEVNULL,
+        "stdout": output,
+        "stderr": subprocess.STDOUT,
+    }
 
 
 def _environment(command: Command, directory: Path) -> dict[str, str]:
@@ -293,9 +291,18 @@ def ports_of_nodes(first: Mapping[str, int], nodes: int) -> dict[str, int]:
     return {**first, **further}
 
 
-def ports_of_node(node: int, purposes: Iterable[str], ports: Mapping[str, int]) -> dict[str, int]:
-    """The ports of one node by their purpose."""
-    return {purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in purposes}
+def nodes_at(
+    make: Callable[[int, Mapping[str, int]], NodeT],
+    count: int,
+    purposes: Iterable[str],
+    ports: Mapping[str, int],
+) -> list[NodeT]:
+    """The nodes, each made of its number and its ports by their purpose."""
+    first = {purpose: ports[purpose] for purpose in purposes}
+    return [
+        make(node, {name: ports[f"{name}-{node}"] for name in first} if node > 1 else first)
+        for node in range(1, count + 1)
+    ]
 
 
 def directory_of_node(node: int, directory: Path) -> Path:

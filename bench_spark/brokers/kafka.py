@@ -23,7 +23,7 @@ from bench_spark.brokers.base import (
     exchange,
     java_command,
     last_lines,
-    ports_of_node,
+    nodes_at,
     ports_of_nodes,
     run_to_end,
 )
@@ -50,7 +50,7 @@ HELLO_REPLY = b"\0\0"
 _NODE_PORTS = {"client": 20092, "controller": 0}
 
 
-class Kafka:
+class KafkaRecipe:
     """One node, or several that form a cluster: each is broker and controller, so they start
     together; a majority of controllers is needed before any broker serves."""
 
@@ -63,15 +63,15 @@ class Kafka:
     def ports(self) -> Mapping[str, int]:
         return ports_of_nodes(_NODE_PORTS, self._nodes)
 
-    def with_nodes(self, nodes: int) -> Kafka:
-        return Kafka(nodes)
+    def with_nodes(self, nodes: int) -> KafkaRecipe:
+        return KafkaRecipe(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         log4j = directory / "log4j2.properties"
         log4j.write_text(LOGGING)
         quiet = f"-Dlog4j2.configurationFile={log4j}"
         jars = jar_set("kafka", say=say)
-        nodes = self._nodes_at(ports)
+        nodes = nodes_at(_Node, self._nodes, _NODE_PORTS, ports)
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['client']}")
         settings = [node.prepared(directory, nodes) for node in nodes]
@@ -95,12 +95,6 @@ class Kafka:
 
         with ThreadPoolExecutor(len(settings)) as pool:
             list(pool.map(format_one, settings))
-
-    def _nodes_at(self, ports: Mapping[str, int]) -> list[_Node]:
-        return [
-            _Node(number, ports_of_node(number, _NODE_PORTS, ports))
-            for number in range(1, self._nodes + 1)
-        ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         # librdkafka complains aloud about a port that refuses: ask it only when somebody is there.

@@ -37,10 +37,10 @@ from bench_spark.brokers.base import (
     last_lines,
     spawn,
 )
-from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.mosquitto import Mosquitto
-from bench_spark.brokers.qpid import Qpid
-from bench_spark.brokers.rabbitmq import RabbitMQ
+from bench_spark.brokers.kafka import KafkaRecipe
+from bench_spark.brokers.mosquitto import MosquittoRecipe
+from bench_spark.brokers.qpid import QpidRecipe
+from bench_spark.brokers.rabbitmq import RabbitMQRecipe
 from bench_spark.cache import cache_directory
 from bench_spark.config.broker import Broker, ResourceSource
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
@@ -51,7 +51,8 @@ STOP_SECONDS = 10.0
 MOST_NODES = 9
 
 RECIPES: Mapping[str, Recipe] = {
-    recipe.name: recipe for recipe in (Kafka(), Qpid(), RabbitMQ(), Mosquitto())
+    recipe.name: recipe
+    for recipe in (KafkaRecipe(), QpidRecipe(), RabbitMQRecipe(), MosquittoRecipe())
 }
 NAMES = tuple(RECIPES)
 

@@ -18,7 +18,7 @@ CONNECT = b"\x10" + len(_CONNECT_BODY).to_bytes(1) + _CONNECT_BODY
 CONNACK_ACCEPTED = b"\x20\x02\x00\x00"
 
 
-class Mosquitto:
+class MosquittoRecipe:
     name = "mosquitto"
     ports: Mapping[str, int] = {"mqtt": 20883}
 

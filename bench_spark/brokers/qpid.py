@@ -11,7 +11,7 @@ from bench_spark.brokers.base import HOST, PASSWORD, USER, Command, Say, accepts
 from bench_spark.jars import jar_set
 
 
-class Qpid:
+class QpidRecipe:
     name = "qpid"
     ports: Mapping[str, int] = {"amqp": 20672}
 

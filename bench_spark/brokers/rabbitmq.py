@@ -26,7 +26,7 @@ from bench_spark.brokers.base import (
     Say,
     accepts_login,
     directory_of_node,
-    ports_of_node,
+    nodes_at,
     ports_of_nodes,
 )
 from bench_spark.errors import EnvironmentNotReady
@@ -46,7 +46,7 @@ _NODE_PORTS = {
 }
 
 
-class RabbitMQ:
+class RabbitMQRecipe:
     """One node, or several that form a cluster. Each further node joins the first, which is named
     in its configuration, when that one answers."""
 
@@ -59,8 +59,8 @@ class RabbitMQ:
     def ports(self) -> Mapping[str, int]:
         return {**ports_of_nodes(_NODE_PORTS, self._nodes), "epmd": 0}
 
-    def with_nodes(self, nodes: int) -> RabbitMQ:
-        return RabbitMQ(nodes)
+    def with_nodes(self, nodes: int) -> RabbitMQRecipe:
+        return RabbitMQRecipe(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         server, epmd = installed_programs()
@@ -70,7 +70,7 @@ class RabbitMQ:
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)
         mapper = {"ERL_EPMD_PORT": str(ports["epmd"]), "ERL_EPMD_ADDRESS": HOST}
-        nodes = self._nodes_at(ports)
+        nodes = nodes_at(_Node, self._nodes, _NODE_PORTS, ports)
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['amqp']}")
         environments = [
@@ -86,14 +86,8 @@ class RabbitMQ:
             ),
         ]
 
-    def _nodes_at(self, ports: Mapping[str, int]) -> list[_Node]:
-        return [
-            _Node(number, ports_of_node(number, _NODE_PORTS, ports))
-            for number in range(1, self._nodes + 1)
-        ]
-
     def answers(self, ports: Mapping[str, int]) -> bool:
-        nodes = self._nodes_at(ports)
+        nodes = nodes_at(_Node, self._nodes, _NODE_PORTS, ports)
         return all(node.answers() for node in nodes) and nodes[0].cluster_size() == self._nodes
 
     def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ COMMANDS = {
         "search:search_rate",
         "Find the highest rate that SCENARIO sustains on a broker.",
     ),
-    "init": ("new_files:init", "Write a scenario and a broker file to start from."),
+    "init": ("files:init", "Write a scenario and a broker file to start from."),
     "validate": (
         "files:validate",
         "Check SCENARIO with its data set, and whether a broker suits it.",
@@ -70,14 +70,14 @@ COMMANDS = {
     "demo": ("demo:demo", "Compare an embedded Kafka and an embedded Qpid."),
     "sample": ("machine:sample", "Tell runs what the broker on this machine uses, until Ctrl-C."),
     "cleanup": (
-        "cleanup:cleanup",
+        "broker:cleanup",
         "Show, and with --delete remove, what killed runs have left in a broker.",
     ),
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
     "tables": ("results:tables", "The store's tables: their history, their names in a catalog."),
-    "suite": ("compare:suite_app", "Grids of trials around a scenario."),
-    "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
-    "import": ("new_files:imports", "Scenarios from the command lines and files of other tools."),
+    "suite": ("suite:app", "Grids of trials around a scenario."),
+    "broker": ("broker:broker_app", "Real brokers on this machine, for trying things out."),
+    "import": ("files:imports", "Scenarios from the command lines and files of other tools."),
 }
 """By name: module and function, or group of commands, and the first line of its help."""
 
@@ -117,10 +117,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "search-rate steady --broker rabbitmq",
         'search-rate steady --broker mine.yaml --slo "delivery_latency.p99 < 20ms" --plot knee.svg',
     ),
-    "init": (
-        "init",
-        "init my-benchmarks --force",
-    ),
+    "init": ("init", "init my-benchmarks --force"),
     "validate": (
         "validate mine.yaml",
         "validate steady --broker mine.yaml --set amqp.confirms=100",
@@ -269,7 +266,7 @@ _PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 
 
 @dataclass
-class Settings:
+class ProgramOptions:
     """Options of the program itself, filled in while it parses."""
 
     debug: bool = False
@@ -310,16 +307,14 @@ def _program(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned. Without arguments those of the process."""
-    settings = Settings()
+    settings = ProgramOptions()
     command = typer.main.get_command(app)
     try:
         # Like Ctrl-C, SIGTERM and SIGHUP unwind: brokers and Spark that were started end with the
         # program.
         with handled(_terminate, *ENDING_SIGNALS):
             command.main(
-                args=None if arguments is None else list(arguments),
-                prog_name=PROGRAM,
-                obj=settings,
+                args=None if arguments is None else list(arguments), prog_name=PROGRAM, obj=settings
             )
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
@@ -340,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _refuse(error: BenchError, settings: Settings) -> int:
+def _refuse(error: BenchError, settings: ProgramOptions) -> int:
     for line in str(error).splitlines():
         _complain(line)
     if settings.debug:
@@ -348,7 +343,7 @@ def _refuse(error: BenchError, settings: Settings) -> int:
     return error.exit_code
 
 
-def _admit_bug(error: Exception, settings: Settings) -> int:
+def _admit_bug(error: Exception, settings: ProgramOptions) -> int:
     what = "".join(str(error).splitlines()[:1])[:300]
     _complain(
         f"unexpected {type(error).__name__}: this is a bug; "

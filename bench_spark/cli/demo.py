@@ -39,7 +39,7 @@ QUERY = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class DemoRun:
     """One of the demo's runs."""
 
     heading: str
@@ -47,9 +47,7 @@ class Trial:
 
 
 def demo(
-    store: StoreOption = DEFAULT_STORE,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    store: StoreOption = DEFAULT_STORE, quiet: QuietOption = False, verbose: VerboseOption = False
 ) -> None:
     """Compare an embedded Kafka and an embedded Qpid.
 
@@ -82,11 +80,13 @@ def demo(
     raise typer.Exit(exit_code)
 
 
-def _trial(scenario: Scenario, label: str, broker: Broker) -> Trial:
-    return Trial(f"{broker.name} {label}", prepare(scenario, Ends.of(broker)))
+def _trial(scenario: Scenario, label: str, broker: Broker) -> DemoRun:
+    return DemoRun(f"{broker.name} {label}", prepare(scenario, Ends.of(broker)))
 
 
-def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) -> list[RunSummary]:
+def _run_all(
+    spark: Any, store: Store, display: Steps, trials: Sequence[DemoRun]
+) -> list[RunSummary]:
     """Every trial in turn, until one is interrupted."""
     from bench_spark.spark.engine import Engine
 
@@ -103,7 +103,7 @@ def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) 
     return outcomes
 
 
-def _print_comparison(trials: Sequence[Trial], documents: Sequence[Document]) -> None:
+def _print_comparison(trials: Sequence[DemoRun], documents: Sequence[Document]) -> None:
     def write(writer: TextIO) -> None:
         writer.write("\n")
         headings = [trial.heading for trial in trials[: len(documents)]]

@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.options import BROKER_VARIABLE, StoreOption
+from bench_spark.cli.options import BROKER_VARIABLE, StoreOption, Text, Texts, argument, option
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.broker import checked_pattern, host_and_port, read_token, refuse_weak_token
-from bench_spark.doctor.finding import Level, examine, write_findings, write_findings_json
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
@@ -29,23 +28,20 @@ class FindingsFormat(StrEnum):
 
 def doctor(
     brokers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[BROKER]...",
-            help="Broker files, or names of shipped ones, to reach and log in to; unset: "
+        Texts,
+        argument(
+            "[BROKER]...",
+            "Broker files, or names of shipped ones, to reach and log in to; unset: "
             f"${BROKER_VARIABLE}.",
             show_default=False,
         ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     timeout_seconds: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=1, max=600, help="Longest wait for any check."
-        ),
+        float, option("--timeout SECONDS", "Longest wait for any check.", min=1, max=600)
     ] = 15.0,
     findings_format: Annotated[
-        FindingsFormat, typer.Option("--format", help="How to print what was found.")
+        FindingsFormat, option("--format", "How to print what was found.")
     ] = FindingsFormat.TERMINAL,
 ) -> None:
     """Check this machine, what is installed, the store, and brokers.
@@ -54,56 +50,46 @@ def doctor(
     changed. Ends with 3 if something is failing, else with 0.
     """
     # The client libraries of all brokers come along, which no other command should wait for.
-    from bench_spark.doctor.checks import machine_checks, place_checks, program_checks
+    from bench_spark import doctor as ready
 
     named = list(brokers or [])
     if not named and os.environ.get(BROKER_VARIABLE):
         named = [os.environ[BROKER_VARIABLE]]
-    checks = [*program_checks(), *machine_checks(), *place_checks(store, named)]
-    found = examine(checks, timeout_seconds)
-    write = write_findings_json if findings_format is FindingsFormat.JSON else write_findings
+    places = ready.place_checks(store, named)
+    checks = {**ready.program_checks(), **ready.machine_checks(), **places}
+    found = ready.examine(checks, timeout_seconds)
+    is_json = findings_format is FindingsFormat.JSON
+    write = ready.write_findings_json if is_json else ready.write_findings
     to_stdout(lambda writer: write(found, writer))
-    if any(finding.level is Level.FAILING for finding in found):
+    if any(finding.level is ready.Level.FAILING for finding in found.values()):
         raise typer.Exit(EXIT_PREFLIGHT)
 
 
 def sample(
     pid: Annotated[
-        int | None,
-        typer.Option("--pid", metavar="PID", min=1, help="A process, with all it started."),
+        int | None, option("--pid PID", "A process, with all it started.", min=1)
     ] = None,
     process: Annotated[
-        str | None,
-        typer.Option(
-            "--process",
-            metavar="PATTERN",
-            help="Processes whose name or command line this regular expression is found in.",
+        Text,
+        option(
+            "--process PATTERN",
+            "Processes whose name or command line this regular expression is found in.",
         ),
     ] = None,
     cgroup: Annotated[
-        str | None,
-        typer.Option(
-            "--cgroup", metavar="PATH", help="A control group (version 2), below /sys/fs/cgroup."
-        ),
+        Text, option("--cgroup PATH", "A control group (version 2), below /sys/fs/cgroup.")
     ] = None,
     listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen", metavar="HOST:PORT", help="Wait here for runs; source `remote` calls."
-        ),
+        Text, option("--listen HOST:PORT", "Wait here for runs; source `remote` calls.")
     ] = None,
     to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="HOST:PORT", help="Call the driver, which waits by source `listen`."
-        ),
+        Text, option("--to HOST:PORT", "Call the driver, which waits by source `listen`.")
     ] = None,
     token_file: Annotated[
-        str | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="File whose first line is the token that the broker file names as well.",
+        Text,
+        option(
+            "--token-file FILE",
+            "File whose first line is the token that the broker file names as well.",
         ),
     ] = None,
 ) -> None:

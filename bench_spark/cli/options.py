@@ -30,6 +30,29 @@ DEFAULT_BROKER = "kafka"
 BROKER_VARIABLE = "BENCH_SPARK_BROKER"
 
 
+Text = str | None
+Texts = list[str] | None
+
+
+def option(names: str, text: str, **more: Any) -> Any:
+    """An option, as `--name,-n METAVAR`, and its help."""
+    declared, _, metavar = names.partition(" ")
+    return typer.Option(
+        *declared.split(","), metavar=metavar or None, help=text, **_completed(more)
+    )
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=text, **_completed(more))
+
+
+def _completed(more: dict[str, Any]) -> dict[str, Any]:
+    """With the shell's completion of `completes`: shipped files of that kind, and files here."""
+    if kind := more.pop("completes", None):
+        more["autocompletion"] = lambda incomplete: complete(kind, incomplete)
+    return more
+
+
 def complete(kind: str, incomplete: str) -> list[str]:
     """Shipped names and files here that begin like this, for the shell's completion."""
     named = [name for name in shipped(kind) if name.startswith(incomplete)]
@@ -39,109 +62,87 @@ def complete(kind: str, incomplete: str) -> list[str]:
 
 ScenarioArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file, or the name of a shipped one.",
+    argument(
+        "SCENARIO",
+        "A scenario file, or the name of a shipped one.",
         show_default=False,
-        autocompletion=lambda incomplete: complete("scenarios", incomplete),
+        completes="scenarios",
     ),
 ]
 BrokerOption = Annotated[
     str,
-    typer.Option(
-        "--broker",
-        metavar="BROKER",
+    option(
+        "--broker BROKER",
+        "A broker file, or the name of a shipped one.",
         envvar=BROKER_VARIABLE,
-        help="A broker file, or the name of a shipped one.",
-        autocompletion=lambda incomplete: complete("brokers", incomplete),
+        completes="brokers",
     ),
 ]
 IngressOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ingress",
-        metavar="BROKER",
-        help="Where messages go in, if they come out elsewhere: a broker as for --broker, for each "
+    Texts,
+    option(
+        "--ingress BROKER",
+        "Where messages go in, if they come out elsewhere: a broker as for --broker, for each "
         "entry of the scenario's ingress; repeatable.",
-        autocompletion=lambda incomplete: complete("brokers", incomplete),
+        completes="brokers",
     ),
 ]
 EgressOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--egress",
-        metavar="BROKER",
-        help="Where messages come out again, if they go in elsewhere; repeatable.",
-        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    Texts,
+    option(
+        "--egress BROKER",
+        "Where messages come out again, if they go in elsewhere; repeatable.",
+        completes="brokers",
     ),
 ]
 SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key of the scenario, as in load.rate_per_second=5000; repeatable.",
+    Texts,
+    option(
+        "--set KEY=VALUE",
+        "Override a key of the scenario, as in load.rate_per_second=5000; repeatable.",
     ),
 ]
-TagOption = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="KEY=VALUE", help="Stored with each run; repeatable."),
-]
+TagOption = Annotated[Texts, option("--tag KEY=VALUE", "Stored with each run; repeatable.")]
 StoreOption = Annotated[
-    str,
-    typer.Option(
-        "--store",
-        metavar="PATH",
-        envvar=STORE_VARIABLE,
-        help="Directory or URI of the Delta tables.",
-    ),
+    str, option("--store PATH", "Directory or URI of the Delta tables.", envvar=STORE_VARIABLE)
 ]
 MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
+    Text,
+    option(
+        "--master URL",
+        "Spark master; unset: this machine, with as many slots as the agents need.",
         envvar="BENCH_SPARK_MASTER",
-        help="Spark master; unset: this machine, with as many slots as the agents need.",
     ),
 ]
 PackagesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--packages",
-        metavar="GROUP:ARTIFACT:VERSION",
-        help="A Maven package for Spark's class path, as hadoop-aws for a store on S3; repeatable.",
+    Texts,
+    option(
+        "--packages GROUP:ARTIFACT:VERSION",
+        "A Maven package for Spark's class path, as hadoop-aws for a store on S3; repeatable.",
         callback=given_to_spark("spark.jars.packages"),
     ),
 ]
 JarsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--jars",
-        metavar="FILE",
-        help="A jar for Spark's class path; repeatable.",
+    Texts,
+    option(
+        "--jars FILE",
+        "A jar for Spark's class path; repeatable.",
         callback=given_to_spark("spark.jars"),
     ),
 ]
 FormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="terminal (the default; of a suite, markdown is), markdown, json, csv, parquet or "
+    Texts,
+    option(
+        "--format FORMAT[=FILE]",
+        "terminal (the default; of a suite, markdown is), markdown, json, csv, parquet or "
         "html; repeatable. One of them gets standard output, programs before people; parquet needs "
         "a file.",
     ),
 ]
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
-]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress: the result and errors only.")
-]
+RunArgument = Annotated[str, argument("RUN", "A run id, as `runs` lists it.", show_default=False)]
+QuietOption = Annotated[bool, option("--quiet,-q", "No progress: the result and errors only.")]
 VerboseOption = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Every step with its time, and what was decided."),
+    bool, option("--verbose,-v", "Every step with its time, and what was decided.")
 ]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from bench_spark.config.problems import nearest, shown_path, shown_value
+from bench_spark.config.problems import did_you_mean, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.report.formats import FORMATS, Report
 
@@ -38,10 +38,9 @@ def parse_formats(texts: Sequence[str] | None, default: str = "terminal") -> Out
     for text in texts or [default]:
         name, equals, file = text.partition("=")
         if name not in FORMATS:
-            guess = nearest(name, FORMATS)
             raise ConfigurationError(
                 f"--format: {shown_value(name)} is unknown; allowed: {', '.join(FORMATS)}, "
-                "each with =FILE to write a file" + (f"; did you mean {guess}?" if guess else "")
+                "each with =FILE to write a file" + did_you_mean(name, FORMATS)
             )
         if FORMATS[name].is_binary and not equals:
             raise ConfigurationError(f"--format: {name} is no text; give a file: {name}=FILE")

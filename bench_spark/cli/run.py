@@ -13,12 +13,15 @@ from bench_spark.cli.options import (
     FormatsOption,
     LoadOptions,
     SessionOptions,
+    Text,
+    Texts,
     duration_changes,
+    option,
     refuse_other_end,
     with_options,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.stored import run_report
+from bench_spark.cli.results import run_report
 from bench_spark.cli.watch import (
     DashboardOption,
     PrometheusOption,
@@ -39,51 +42,43 @@ def run(
     load: LoadOptions,
     session: SessionOptions,
     run_id: Annotated[
-        str | None,
-        typer.Option(
-            "--run-id", metavar="ID", help="Name of the run; unset: SCENARIO-BROKER-TIME-RANDOM."
-        ),
+        Text, option("--run-id ID", "Name of the run; unset: SCENARIO-BROKER-TIME-RANDOM.")
     ] = None,
     live: Annotated[
         bool,
-        typer.Option(
+        option(
             "--live/--no-live",
-            help="Rolling metrics and progress while the load runs, or metrics afterwards.",
+            "Rolling metrics and progress while the load runs, or metrics afterwards.",
         ),
     ] = True,
     trigger_seconds: Annotated[
         float | None,
-        typer.Option(
-            "--trigger-seconds",
-            metavar="SECONDS",
+        option(
+            "--trigger-seconds SECONDS",
+            "How often the rolling metrics are brought up to date; longer costs less CPU.",
             min=0.1,
             max=3600,
             show_default="2; 1 on HDFS",
-            help="How often the rolling metrics are brought up to date; longer costs less CPU.",
         ),
     ] = None,
     duration: Annotated[
-        str | None,
-        typer.Option(
-            "--duration",
-            metavar="TIME",
-            help="Length of the measured phase: 90s, 15m, 8h (phases.measure_seconds).",
+        Text,
+        option(
+            "--duration TIME",
+            "Length of the measured phase: 90s, 15m, 8h (phases.measure_seconds).",
         ),
     ] = None,
     slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slo",
-            metavar="OBJECTIVE",
-            help='What the run must reach, as in "p99 < 50ms"; repeatable, beside the scenario\'s '
+        Texts,
+        option(
+            "--slo OBJECTIVE",
+            'What the run must reach, as in "p99 < 50ms"; repeatable, beside the scenario\'s '
             "own. One that is missed makes the exit code 1.",
         ),
     ] = None,
     stop_on_slo: Annotated[
         bool,
-        typer.Option(
-            "--stop-on-slo", help="End the run when 10 s of it miss an objective, and not later."
-        ),
+        option("--stop-on-slo", "End the run when 10 s of it miss an objective, and not later."),
     ] = False,
     formats: FormatsOption = None,
     prometheus: PrometheusOption = None,

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bench_spark import runs
-from bench_spark.cli.options import FormatsOption, LoadOptions, SessionOptions, with_options
+from bench_spark.cli.options import (
+    FormatsOption,
+    LoadOptions,
+    SessionOptions,
+    Text,
+    Texts,
+    option,
+    with_options,
+)
 from bench_spark.cli.output import file_to_write, parse_formats, write_bytes
 from bench_spark.config.loader import load_scenario
-from bench_spark.config.models import at_whole_rate
 from bench_spark.config.problems import shown_path
+from bench_spark.config.suite import RATE
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import Spec
-from bench_spark.report.formatting import rate
 from bench_spark.report.searches import RateSearchReport, WindowSearchReport
-from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import (
-    RateTrials,
+from bench_spark.suites.rate import (
+    CLOSE_ENOUGH,
+    Bounds,
     exit_code_of,
+    find_sustained,
     rate_document,
     received_per_second,
 )
-from bench_spark.suites.search_trials import (
+from bench_spark.suites.searches import (
     HIGHEST_WINDOW,
-    SearchTrials,
     announcement,
     refuse_keys_of_search,
     refuse_objectives_of_rates,
@@ -38,7 +44,6 @@ from bench_spark.suites.search_trials import (
     window_limits,
     windowed,
 )
-from bench_spark.suites.sustained import CLOSE_ENOUGH, Bounds
 from bench_spark.suites.window import MOST_TRIALS, find_window, window_document
 
 DEFAULT_TRIALS = 16
@@ -48,12 +53,7 @@ LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0
 SHORTEST_MEASURED_SECONDS = 2.0
 """Ticks are a second long, and it takes two to see whether a backlog grows."""
 
-_RATE = "load.rate_per_second"
-
-PlotOption = Annotated[
-    str | None,
-    typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),
-]
+PlotOption = Annotated[Text, option("--plot FILE", "Draw the curve into a file, .svg or .png.")]
 
 
 class Plot:
@@ -80,27 +80,22 @@ def search_rate(
     load: LoadOptions,
     session: SessionOptions,
     slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slo",
-            metavar="OBJECTIVE",
-            help='What must hold at a rate that counts as kept, as in "p99 < 50ms"; repeatable, '
+        Texts,
+        option(
+            "--slo OBJECTIVE",
+            'What must hold at a rate that counts as kept, as in "p99 < 50ms"; repeatable, '
             "beside the scenario's own.",
         ),
     ] = None,
     precision: Annotated[
         float,
-        typer.Option(
-            "--precision",
-            metavar="SHARE",
-            help="How close the lowest rate that was not kept has to come to the answer.",
+        option(
+            "--precision SHARE",
+            "How close the lowest rate that was not kept has to come to the answer.",
         ),
     ] = round(CLOSE_ENOUGH - 1, 6),
     most_trials: Annotated[
-        int,
-        typer.Option(
-            "--trials", metavar="N", min=2, max=100, help="Most runs, the unthrottled one included."
-        ),
+        int, option("--trials N", "Most runs, the unthrottled one included.", min=2, max=100)
     ] = DEFAULT_TRIALS,
     formats: FormatsOption = None,
     plot: PlotOption = None,
@@ -118,7 +113,7 @@ def search_rate(
             f"{COARSEST:g}"
         )
     overrides = load.overrides or []
-    refuse_keys_of_search(overrides, ("load.mode", _RATE))
+    refuse_keys_of_search(overrides, ("load.mode", RATE))
     refuse_what_has_no_rate(load_scenario(load.scenario, overrides))
     # Refuses what only that mode does not do.
     load_scenario(load.scenario, [*overrides, "load.mode=rate"])
@@ -136,49 +131,30 @@ def search_rate(
     store = runs.open_store(session.store, session.master)
     with search_trials(config, store, session.master, display, session.quiet) as trials:
         unthrottled = trials.run_unthrottled()
-        rates = RateTrials(partial(_run_at, trials), trials.ticks, trials.report_verdict)
         bounds = Bounds(close_enough=1 + precision, most_trials=most_trials - 1, is_open=True)
-        found = rates.find(received_per_second(unthrottled.document), bounds)
-    standing = rates.standing_for(found)
-    document = rate_document(
-        found,
-        unthrottled.document,
-        rates.runs,
-        standing,
-        trials.scenario.dump(),
-        ends.shown,
-        time.monotonic() - started,
-    )
+        start = received_per_second(unthrottled.document)
+        found = find_sustained(start, trials.run_at_rate, bounds)
+    taken = time.monotonic() - started
+    dumped = trials.scenario.dump()
+    document = rate_document(found, unthrottled.document, dumped, ends.shown, taken)
     report = RateSearchReport(document)
     plotted.draw(report.chart)
     outputs.write(report)
-    raise typer.Exit(exit_code_of(found, standing, trials.exit_codes))
-
-
-def _run_at(trials: SearchTrials, rate_per_second: float) -> RunSummary:
-    return trials.run(
-        at_whole_rate(trials.scenario, rate_per_second),
-        {_RATE: f"{rate_per_second:.10g}"},
-        f"{rate(rate_per_second)} msg/s",
-    )
+    raise typer.Exit(exit_code_of(found, trials.exit_codes))
 
 
 @with_options
 def search_window(
     load: LoadOptions,
     session: SessionOptions,
-    base: Annotated[
-        float,
-        typer.Option("--base", metavar="BASE", help="The first windows tried are its powers."),
-    ] = 10.0,
+    base: Annotated[float, option("--base BASE", "The first windows tried are its powers.")] = 10.0,
     highest: Annotated[
         int | None,
-        typer.Option(
-            "--highest",
-            metavar="MESSAGES",
+        option(
+            "--highest MESSAGES",
+            "The largest window to try; unset: what load.backlog_limit_bytes holds.",
             min=1,
             max=HIGHEST_WINDOW,
-            help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
     formats: FormatsOption = None,
@@ -206,9 +182,8 @@ def search_window(
     store = runs.open_store(session.store, session.master)
     with search_trials(config, store, session.master, display, session.quiet) as trials:
         found = find_window(trials.run_windowed, limits)
-    document = window_document(
-        found, trials.runs, trials.scenario.dump(), ends.shown, time.monotonic() - started
-    )
+    taken = time.monotonic() - started
+    document = window_document(found, trials.runs, trials.scenario.dump(), ends.shown, taken)
     report = WindowSearchReport(document)
     plotted.draw(report.chart)
     outputs.write(report)

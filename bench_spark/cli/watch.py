@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench_spark.cache import DEFAULT_STORE, default_store
-from bench_spark.cli.options import QuietOption, StoreOption, VerboseOption, display_of
+from bench_spark.cli.options import (
+    QuietOption,
+    StoreOption,
+    Text,
+    VerboseOption,
+    argument,
+    display_of,
+    option,
+)
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.stored import existing_store, listed_runs, run_report, stored_run
+from bench_spark.cli.results import existing_store, listed_runs, run_report, stored_run
 from bench_spark.config.broker import host_and_port
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
@@ -36,19 +44,17 @@ QUIET_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
 
 PrometheusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--prometheus",
-        metavar="[HOST:]PORT",
-        help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
+    Text,
+    option(
+        "--prometheus [HOST:]PORT",
+        "Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
     ),
 ]
 DashboardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dashboard",
-        metavar="[HOST:]PORT",
-        help="Serve a page with live charts, on 127.0.0.1 unless HOST is given.",
+    Text,
+    option(
+        "--dashboard [HOST:]PORT",
+        "Serve a page with live charts, on 127.0.0.1 unless HOST is given.",
     ),
 ]
 
@@ -107,19 +113,17 @@ def html_command(run_id: str, store: str) -> str:
 
 def watch(
     run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run id, as `runs` lists it; unset: the newest that is running.",
+        Text,
+        argument(
+            "[RUN]",
+            "A run id, as `runs` lists it; unset: the newest that is running.",
             show_default=False,
         ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     dashboard: DashboardOption = None,
     prometheus: PrometheusOption = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with the exit code of the run.")
-    ] = False,
+    exit_code: Annotated[bool, option("--exit-code", "End with the exit code of the run.")] = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -136,10 +140,7 @@ def watch(
     run_id = run or _newest_running(opened)
     broker = str(stored_run(opened, run_id).document["broker"]["name"])
     display.step(f"watching {run_id} on {broker}")
-    with (
-        exporting(display, metrics_at, broker) as exported,
-        dashboard_at(page_at, display) as page,
-    ):
+    with exporting(display, metrics_at, broker) as exported, dashboard_at(page_at, display) as page:
         _follow(FollowedRun(opened, run_id), exported, page, html_command(run_id, store))
         ended = stored_run(opened, run_id)
         parse_formats(None).write(run_report(ended.document, store))

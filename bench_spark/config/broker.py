@@ -140,7 +140,7 @@ class ResourceSource(Section):
     `prometheus` (there a bearer token)."""
     token_file: str | None = None
     """File whose first line is that token."""
-    timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
+    timeout_seconds: float = Field(5.0, gt=0, le=60)
     """How long one reading may take."""
 
     @property
@@ -350,7 +350,7 @@ class Broker(Section):
     `bench-spark broker start` runs, else the one that the shell finds."""
     resources: list[ResourceSource] = Field(default_factory=list, max_length=100)
     """Where the broker's CPU, memory and disk use can be read while a run goes on."""
-    connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
+    connect_timeout_seconds: float = Field(5.0, gt=0, le=60)
     """How long a connection and its login may take."""
 
     def conflicts(self) -> Iterator[Conflict]:

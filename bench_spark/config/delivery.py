@@ -14,7 +14,7 @@ shows, has the keys themselves. A key that was given and says otherwise is refus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench_spark.config.fields import ClientProperties
 from bench_spark.config.models import Scenario, merged
@@ -36,10 +36,8 @@ _FIXED = {
 """Protocols that have no choice."""
 
 
-class _Contradiction(NamedTuple):
-    key: str
-    value: object
-    why: str
+_Contradiction = tuple[str, object, str]
+"""A key, its value, and what the delivery does instead."""
 
 
 def with_delivery(scenario: Scenario, kind: str) -> Scenario:
@@ -59,20 +57,16 @@ def with_delivery(scenario: Scenario, kind: str) -> Scenario:
             "delivery: exactly_once is more than AMQP 0-9-1 can promise: what is not confirmed or "
             "not acknowledged when a connection ends is sent again; use at_least_once"
         )
-    contradictions = list(_CONTRADICTIONS[kind](scenario, delivery))
-    if contradictions:
-        raise ConfigurationError(
-            "\n".join(
-                f"{key}: {value} contradicts delivery: {delivery}, which {why}"
-                for key, value, why in contradictions
-            )
-        )
+    contradictions, keys = _PROTOCOLS[kind]
+    problems = [
+        f"{key}: {value} contradicts delivery: {delivery}, which {why}"
+        for key, value, why in contradictions(scenario, delivery)
+    ]
+    if problems:
+        raise ConfigurationError("\n".join(problems))
     document = scenario.model_dump(exclude_unset=True)
-    document[kind] = merged(document.get(kind, {}), _KEYS[kind](scenario, delivery))
+    document[kind] = merged(document.get(kind, {}), keys(scenario, delivery))
     return Scenario.model_validate(document)
-
-
-# -- AMQP ------------------------------------------------------------------------------------------
 
 
 def _amqp_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
@@ -81,14 +75,14 @@ def _amqp_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contrad
     if delivery == AT_MOST_ONCE:
         for key in ("confirms", "producer_transaction", "consumer_transaction"):
             if getattr(amqp, key):
-                yield _Contradiction(f"amqp.{key}", getattr(amqp, key), "asks for no answer")
+                yield f"amqp.{key}", getattr(amqp, key), "asks for no answer"
         if amqp.ack == "manual":
-            yield _Contradiction("amqp.ack", "manual", "has automatic acks")
+            yield "amqp.ack", "manual", "has automatic acks"
         return
     if "confirms" in given and not amqp.confirms and not amqp.producer_transaction:
-        yield _Contradiction("amqp.confirms", 0, "needs confirms or producer_transaction")
+        yield "amqp.confirms", 0, "needs confirms or producer_transaction"
     if "ack" in given and amqp.ack == "auto":
-        yield _Contradiction("amqp.ack", "auto", "has manual acks")
+        yield "amqp.ack", "auto", "has manual acks"
 
 
 def _amqp_keys(scenario: Scenario, delivery: str) -> dict[str, Any]:
@@ -99,35 +93,26 @@ def _amqp_keys(scenario: Scenario, delivery: str) -> dict[str, Any]:
     return {"confirms": confirms, "ack": "manual"}
 
 
-# -- Kafka -----------------------------------------------------------------------------------------
-
-
 def _kafka_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
-    kafka = scenario.kafka
+    kafka, messages = scenario.kafka, scenario.kafka.transaction_messages
     allowed = ("0",) if delivery == AT_MOST_ONCE else _ALL
     for key in _ACKS_KEYS:
         acks = kafka.producer.get(key, allowed[0])
         if str(acks) not in allowed:
-            yield _Contradiction(f"kafka.producer.{key}", acks, f"has acks={allowed[0]}")
-    if delivery == EXACTLY_ONCE:
-        yield from _transaction_contradictions(scenario)
+            yield f"kafka.producer.{key}", acks, f"has acks={allowed[0]}"
+    if delivery != EXACTLY_ONCE:
+        if messages:
+            yield "kafka.transaction_messages", messages, "has no transactions; exactly_once has"
+        if delivery == AT_MOST_ONCE and _is_true(kafka.producer, "enable.idempotence"):
+            yield "kafka.producer.enable.idempotence", "true", "asks for no answer"
         return
-    if kafka.transaction_messages:
-        why = "has no transactions; exactly_once has"
-        yield _Contradiction("kafka.transaction_messages", kafka.transaction_messages, why)
-    if delivery == AT_MOST_ONCE and _is_true(kafka.producer, "enable.idempotence"):
-        yield _Contradiction("kafka.producer.enable.idempotence", "true", "asks for no answer")
-
-
-def _transaction_contradictions(scenario: Scenario) -> Iterator[_Contradiction]:
-    kafka = scenario.kafka
-    if "transaction_messages" in kafka.model_fields_set and not kafka.transaction_messages:
-        yield _Contradiction("kafka.transaction_messages", 0, "has transactions")
+    if "transaction_messages" in kafka.model_fields_set and not messages:
+        yield "kafka.transaction_messages", 0, "has transactions"
     if not _is_true(kafka.producer, "enable.idempotence", unset=True):
-        yield _Contradiction("kafka.producer.enable.idempotence", "false", "has idempotence")
+        yield "kafka.producer.enable.idempotence", "false", "has idempotence"
     level = kafka.consumer.get("isolation.level", "read_committed")
     if level != "read_committed":
-        yield _Contradiction("kafka.consumer.isolation.level", level, "reads what is committed")
+        yield "kafka.consumer.isolation.level", level, "reads what is committed"
 
 
 def _kafka_keys(scenario: Scenario, delivery: str) -> dict[str, Any]:
@@ -146,22 +131,18 @@ def _is_true(properties: ClientProperties, key: str, unset: bool = False) -> boo
     return str(properties.get(key, unset)).lower() == "true"
 
 
-# -- MQTT ------------------------------------------------------------------------------------------
-
-
 def _mqtt_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
     mqtt = scenario.mqtt
     if "qos" in mqtt.model_fields_set and mqtt.qos != _QOS[delivery]:
-        yield _Contradiction("mqtt.qos", mqtt.qos, f"is QoS {_QOS[delivery]}")
+        yield "mqtt.qos", mqtt.qos, f"is QoS {_QOS[delivery]}"
 
 
 def _mqtt_keys(_: Scenario, delivery: str) -> dict[str, Any]:
     return {"qos": _QOS[delivery]}
 
 
-_CONTRADICTIONS = {
-    "amqp": _amqp_contradictions,
-    "kafka": _kafka_contradictions,
-    "mqtt": _mqtt_contradictions,
+_PROTOCOLS = {
+    "amqp": (_amqp_contradictions, _amqp_keys),
+    "kafka": (_kafka_contradictions, _kafka_keys),
+    "mqtt": (_mqtt_contradictions, _mqtt_keys),
 }
-_KEYS = {"amqp": _amqp_keys, "kafka": _kafka_keys, "mqtt": _mqtt_keys}

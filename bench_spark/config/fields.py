@@ -85,8 +85,9 @@ def _plain_value(value: object) -> object:
 Name = Annotated[str, AfterValidator(plain_name)]
 TagValue = Annotated[str, AfterValidator(tag_value)]
 WireName = Annotated[str, AfterValidator(_wire_name)]
-Seconds = Annotated[float, Field(ge=0, le=30 * 86400, allow_inf_nan=False)]
-Rate = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=30 * 86400)]
+PhaseSeconds = Annotated[float, Field(gt=0, le=30 * 86400)]
+Rate = Annotated[float, Field(gt=0, le=100_000_000)]
 PropertyName = Annotated[str, Field(min_length=1, max_length=255)]
 PropertyValue = Annotated[str | int | float | bool, BeforeValidator(_plain_value)]
 ClientProperties = dict[PropertyName, PropertyValue]
@@ -123,7 +124,11 @@ class Section(BaseModel):
     """Keys that belong together. Inputs stay out of errors: a broker's URI may hold a password."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
     )
     former_keys: ClassVar[Mapping[str, FormerKey]] = {}
     """Keys that earlier versions had: files that name them are refused, stored runs are read."""

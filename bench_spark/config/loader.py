@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from pydantic import ValidationError
 
 from bench_spark.conf_files import conf_path, shipped
 from bench_spark.config.broker import Broker
@@ -30,7 +29,7 @@ from bench_spark.config.problems import (
     SectionT,
     did_you_mean,
     keys_of,
-    problems_of,
+    read_model,
     shown_override,
     shown_path,
     shown_text,
@@ -111,7 +110,7 @@ def find_key(model: type[Section], dotted: str, source: str) -> tuple[KeyPath, K
         if not rest:
             return key.path, key
         if key.is_map:
-            return (*key.path, ".".join(rest)), key.member
+            return (*key.path, ".".join(rest)), key.entry()
         if key.section is None:
             return Problem(source, dotted, f"nothing is inside {key.dotted}")
         section = key.section
@@ -243,25 +242,15 @@ def load_file(model: type[SectionT], file: File, override_texts: Sequence[str] =
         document.setdefault("name", file.path.stem)
     overrides, problems = parse_overrides(model, override_texts)
     apply_overrides(document, overrides)
-
-    def source_of(paths: Sequence[KeyPath]) -> str:
-        return last_source(file, overrides, paths)
-
-    try:
-        loaded = model.model_validate(document, strict=True)
-    except ValidationError as error:
-        problems += problems_of(error, model, source_of)
-    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
-    if problems:
+    loaded = read_model(model, document, partial(last_source, file, overrides))
+    if isinstance(loaded, list):
+        problems += loaded
+    if isinstance(loaded, list) or problems:
         raise ConfigurationError("\n".join(map(str, problems)))
     return loaded
 
 
-MODELS: dict[str, type[Section]] = {
-    "scenarios": Scenario,
-    "brokers": Broker,
-    "suites": SuiteFile,
-}
+MODELS: dict[str, type[Section]] = {"scenarios": Scenario, "brokers": Broker, "suites": SuiteFile}
 _TAKEN_BY = {
     "scenarios": "`bench-spark run`",
     "brokers": "--broker",

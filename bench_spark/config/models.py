@@ -79,7 +79,7 @@ class Scenario(Section):
     fan-out; 100, 100, 100 for straight-run, or all as many as there are producers; 100, 100, 10 for
     round-robin. Unset: consumer i receives from destination i modulo `destinations`, and several
     consumers of one destination share its messages."""
-    topology_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    topology_scale: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """By what the topology's own sizes are multiplied, where they are not given."""
     ingress: list[Ingress] = Field(default_factory=list, max_length=MOST_ENDS)
     """Where messages go in, if the system under test is more than a broker: brokers that producers
@@ -121,7 +121,7 @@ class Scenario(Section):
     connections_per_second: Rate | None = None
     """Most connections opened per second before the load starts, by all agents together; unset: as
     fast as the broker accepts them."""
-    reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    reconnect_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
     The schedule goes on meanwhile, and a run that lost a connection is degraded."""
     interval_seconds: int = Field(1, ge=1, le=3600)
@@ -273,7 +273,7 @@ def _of_today(
             continue
         today = (former and former.now) or name
         key = known.get(today)
-        inside = (key.item() if key.is_list else key).section if key else None
+        inside = (key.entry() if key.is_list else key).section if key else None
         if inside and isinstance(value, Mapping):
             value = _of_today(inside, value, keeps_differences=keeps_differences)
         elif inside and isinstance(value, list):

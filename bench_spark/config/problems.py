@@ -46,7 +46,7 @@ EXPLAINED_ELSEWHERE = _ExplainedElsewhere()
 _TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 
 
-class Kind(NamedTuple):
+class ValueType(NamedTuple):
     """One of the types that a key's values may have, with its limits."""
 
     type: Any
@@ -57,26 +57,19 @@ class Kind(NamedTuple):
         return tuple(map(str, get_args(self.type))) if get_origin(self.type) is Literal else ()
 
     @property
-    def is_text(self) -> bool:
-        return self.type is str or (
-            bool(self.choices) and all(isinstance(one, str) for one in get_args(self.type))
-        )
-
-    @property
     def section(self) -> type[Section] | None:
         is_section = isinstance(self.type, type) and issubclass(self.type, Section)
         return self.type if is_section else None
 
     @property
     def name(self) -> str:
-        if get_origin(self.type) is list:
-            items = _kinds(get_args(self.type)[0])
+        origin = get_origin(self.type)
+        if origin is list:
+            items = _types_in(get_args(self.type)[0])
             return "list of " + " or ".join(f"{item.name}s" for item in items)
-        if self.choices:
-            return "choice"
         if self.section:
             return "section"
-        return "map" if get_origin(self.type) is dict else _TYPE_NAMES[self.type]
+        return {Literal: "choice", dict: "map"}.get(origin) or _TYPE_NAMES[self.type]
 
     @property
     def range(self) -> str:
@@ -112,10 +105,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a model. A map's own keys are free; `member` then describes its values.
-
-    A list's entries are keys too, named by their number: `item` describes them.
-    """
+    """A key of a model. The entries of maps and lists are keys as well: `entry` describes them."""
 
     path: KeyPath
     field: FieldInfo
@@ -125,14 +115,14 @@ class Key:
         return ".".join(self.path)
 
     @cached_property
-    def kinds(self) -> list[Kind]:
-        """All types but null."""
-        found = _kinds(self.field.annotation, self.field.metadata)
-        return [kind for kind in found if kind.type is not type(None)]
+    def types(self) -> list[ValueType]:
+        """All but null."""
+        found = _types_in(self.field.annotation, self.field.metadata)
+        return [one for one in found if one.type is not type(None)]
 
     @property
     def section(self) -> type[Section] | None:
-        return next(filter(None, (kind.section for kind in self.kinds)), None)
+        return next(filter(None, (one.section for one in self.types)), None)
 
     @property
     def is_explained_elsewhere(self) -> bool:
@@ -146,32 +136,30 @@ class Key:
     def is_list(self) -> bool:
         return self._inside(list) is not None
 
-    @property
-    def member(self) -> Key:
-        """The values of a map, as a key of their own."""
-        return Key((*self.path, "NAME"), FieldInfo.from_annotation(self._inside(dict)))
-
-    def item(self, number: str = "N") -> Key:
-        """An entry of a list, as a key of its own."""
-        return Key((*self.path, number), FieldInfo.from_annotation(self._inside(list)))
+    def entry(self, name: str = "") -> Key:
+        """What is inside a map or list, as a key of its own."""
+        annotation = self._inside(dict) or self._inside(list)
+        name = name or ("NAME" if self.is_map else "N")
+        return Key((*self.path, name), FieldInfo.from_annotation(annotation))
 
     @property
     def is_optional(self) -> bool:
-        return any(kind.type is type(None) for kind in _kinds(self.field.annotation))
+        return any(one.type is type(None) for one in _types_in(self.field.annotation))
 
     @property
     def is_text(self) -> bool:
         """Whether every allowed value is text, so that `no` or `5` given for it mean themselves."""
-        return all(kind.is_text for kind in self.kinds)
+        values = [get_args(one.type) if one.choices else [one.type] for one in self.types]
+        return all(value is str or isinstance(value, str) for value in chain(*values))
 
     @property
     def choices(self) -> KeyPath:
-        return tuple(choice for kind in self.kinds for choice in kind.choices)
+        return tuple(choice for one in self.types for choice in one.choices)
 
     @property
     def most(self) -> int:
         """The highest number or length that is allowed; for keys that have such a limit."""
-        limits = (kind.limit(name) for kind in self.kinds for name in ("le", "max_length"))
+        limits = (one.limit(name) for one in self.types for name in ("le", "max_length"))
         most: int = next(limit for limit in limits if limit is not None)
         return most
 
@@ -180,32 +168,32 @@ class Key:
         """`whole number`, `text` ..., alternatives joined."""
         if self._described:
             return self._described.type_name
-        types = [kind.type for kind in self.kinds]
-        kinds = (kind for kind in self.kinds if kind.type is not int or float not in types)
-        return " or ".join(kind.name for kind in kinds)
+        types = [one.type for one in self.types]
+        return " or ".join(
+            one.name for one in self.types if one.type is not int or float not in types
+        )
 
     @property
     def range(self) -> str:
-        if self._described:
-            return ""
-        return ", or ".join(filter(None, (kind.range for kind in self.kinds)))
+        ranges = () if self._described else (one.range for one in self.types)
+        return ", or ".join(filter(None, ranges))
 
     @property
     def allowed(self) -> str:
         """Type and range in one phrase: `a whole number from 1 to 100000, or auto`."""
         if self._described:
             return self._described.allowed
-        return ", or ".join(dict.fromkeys(kind.allowed for kind in self.kinds))
+        return ", or ".join(dict.fromkeys(one.allowed for one in self.types))
 
     def _inside(self, container: type) -> Any:
         """What a list or map is of; None for other keys, and where the whole is described."""
-        made_of = (get_args(one.type) for one in self.kinds if get_origin(one.type) is container)
+        made_of = (get_args(one.type) for one in self.types if get_origin(one.type) is container)
         return None if self._described else next((inside[-1] for inside in made_of), None)
 
     @property
     def _described(self) -> Described | None:
         """Also where it is said of one alternative: the other is then null."""
-        items = (item for kind in self.kinds for item in kind.metadata)
+        items = (item for one in self.types for item in one.metadata)
         return next((item for item in items if isinstance(item, Described)), None)
 
 
@@ -217,7 +205,7 @@ def all_keys(section: type[Section], path: KeyPath = ()) -> Iterator[Key]:
     """Every key in the order of the model, sections before what is inside them."""
     for key in keys_of(section, path).values():
         yield key
-        inside = key.item() if key.is_list else key
+        inside = key.entry() if key.is_list else key
         if inside.section and not inside.is_explained_elsewhere:
             yield from all_keys(inside.section, inside.path)
 
@@ -226,13 +214,15 @@ def follow(model: type[Section], path: KeyPath) -> Key | None:
     """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
     key = keys_of(model).get(path[0]) if path else None
     for name in path[1:]:
-        if key is None or key.is_map:
-            break
+        if key is None:
+            return None
+        if key.is_map:
+            return key.entry()
         if key.is_list:
-            key = key.item(name)
+            key = key.entry(name)
         else:
             key = keys_of(key.section, key.path).get(name) if key.section else None
-    return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
+    return key
 
 
 def key_at(model: type[Section], dotted: str) -> Key:
@@ -247,17 +237,17 @@ def number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-def _kinds(annotation: Any, metadata: Sequence[Any] = ()) -> list[Kind]:
+def _types_in(annotation: Any, metadata: Sequence[Any] = ()) -> list[ValueType]:
     """A union's members, each with the limits that hold for it."""
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
         # `Field(ge=1)` inside Annotated keeps its limits in a list of its own.
         own = (item.metadata if isinstance(item, FieldInfo) else [item] for item in more)
-        return _kinds(inner, [*metadata, *chain.from_iterable(own)])
+        return _types_in(inner, [*metadata, *chain.from_iterable(own)])
     # `Optional[X]` and `X | None` differ at run time.
     if get_origin(annotation) in (Union, types.UnionType):
-        return [kind for member in get_args(annotation) for kind in _kinds(member, metadata)]
-    return [Kind(annotation, metadata)]
+        return [one for member in get_args(annotation) for one in _types_in(member, metadata)]
+    return [ValueType(annotation, metadata)]
 
 
 _SIMILAR_ENOUGH = 0.65
@@ -395,16 +385,27 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
 SectionT = TypeVar("SectionT", bound=Section)
 
 
+def read_model(
+    model: type[SectionT], document: Mapping[str, Any], source_of: SourceOf, strict: bool = True
+) -> SectionT | list[Problem]:
+    """The document as a model, or what is wrong with it.
+
+    Returned and not raised: a chained ValidationError would carry the document's secrets along.
+    """
+    try:
+        return model.model_validate(document, strict=strict)
+    except ValidationError as error:
+        return problems_of(error, model, source_of)
+
+
 def validated(
     model: type[SectionT], document: Mapping[str, Any], source: str, strict: bool = False
 ) -> SectionT:
     """The document as a model. Raises ConfigurationError, whose lines begin with `source`."""
-    try:
-        return model.model_validate(document, strict=strict)
-    except ValidationError as error:
-        problems = problems_of(error, model, lambda _: source)
-    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
-    raise ConfigurationError("\n".join(map(str, problems)))
+    found = read_model(model, document, lambda _: source, strict)
+    if isinstance(found, list):
+        raise ConfigurationError("\n".join(map(str, found)))
+    return found
 
 
 def unknown_key(

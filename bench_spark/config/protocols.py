@@ -252,7 +252,7 @@ class Kafka(Section):
     `key_exponent` times rarer than key 0. The topic partition follows from the key."""
     key_count: int = Field(1000, ge=1, le=10_000_000)
     """With `keys` uniform or zipf: how many there are."""
-    key_exponent: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1.0
+    key_exponent: Annotated[float, Field(gt=0, le=10)] = 1.0
     """With `keys: zipf`: how uneven they are."""
     headers: dict[Annotated[str, AfterValidator(_header_name)], PropertyValue] = Field(
         default_factory=dict, max_length=100

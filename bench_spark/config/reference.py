@@ -84,11 +84,11 @@ def _chapter(title: str, introduction: str, model: type[Section]) -> str:
 
 
 def _cells(key: Key) -> Iterator[str]:
-    if key.section or (key.is_list and key.item().section):
+    if key.section or (key.is_list and key.entry().section):
         yield from (f"**`{key.dotted}`**", key.type_name, "", "", _explanation(key))
         return
     yield f"`{key.dotted}.NAME`" if key.is_map else f"`{key.dotted}`"
-    described = key.member if key.is_map else key
+    described = key.entry() if key.is_map else key
     yield described.type_name
     yield _default(key)
     yield described.range

@@ -19,6 +19,7 @@ from bench_spark.config.fields import (
     FormerKey,
     Name,
     Pattern,
+    PhaseSeconds,
     Rate,
     Seconds,
     Section,
@@ -35,7 +36,7 @@ LARGEST_BODY_BYTES = 128 * 1024 * 1024
 class SizeStep(Section):
     """A part of the measured phase."""
 
-    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    seconds: PhaseSeconds
     """How long it lasts."""
     bytes: int = Field(ge=ENVELOPE_BYTES, le=LARGEST_BODY_BYTES)
     """Size of the bodies that are sent meanwhile."""
@@ -74,7 +75,7 @@ class Message(Section):
 class LoadStep(Section):
     """A part of the measured phase."""
 
-    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    seconds: PhaseSeconds
     """How long it lasts."""
     rate_per_second: Rate
     """Messages per second asked for meanwhile, counted as `load.scope` says."""
@@ -96,7 +97,7 @@ class Load(Section):
     nobody is."""
     rate_per_second: Rate = 10_000.0
     """Messages per second asked for in modes `rate` and `request`, counted as `scope` says."""
-    request_timeout_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 5.0
+    request_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
     """Mode `request`: a producer whose message has not arrived after so long goes on without it."""
     steps: list[LoadStep] = Field(default_factory=list, max_length=10_000)
     """A rate that changes in the measured phase, in modes `rate` and `request`: a list such as
@@ -145,9 +146,9 @@ class Sampling(Section):
     samples: int = Field(0, ge=0, le=10_000)
     """Samples per pair; 0 turns sampling off. The measured phase ends when every pair has its
     samples, and after `phases.measure_seconds` at the latest. Needs mode `window` or `maximum`."""
-    threshold_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 0.01
+    threshold_seconds: Annotated[float, Field(gt=0, le=60)] = 0.01
     """A sample is as many messages as it takes to exceed this time."""
-    skip_windows: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] | None = None
+    skip_windows: Annotated[float, Field(ge=0, le=1000)] | None = None
     """Mode `window`: how many windows of messages a pair receives before its first sample begins;
     unset: 2. What arrives in the warm-up is never sampled, whatever the mode."""
 
@@ -158,7 +159,7 @@ class Phases(Section):
     warmup_seconds: Seconds = 5.0
     """Sent and recorded, but left out of the results. In mode `maximum` with both ends it goes on,
     up to three times as long, until as much is received as is sent."""
-    measure_seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)] = 10.0
+    measure_seconds: PhaseSeconds = 10.0
     """What the results are about."""
     drain_seconds: Seconds = 5.0
     """How long to wait, at most, for messages still on their way after the last was sent."""
@@ -167,9 +168,7 @@ class Phases(Section):
 class Consumer(Section):
     """Consumers that are slow on purpose."""
 
-    rate_per_second: Annotated[float, Field(ge=1, le=100_000_000, allow_inf_nan=False)] | None = (
-        None
-    )
+    rate_per_second: Annotated[float, Field(ge=1, le=100_000_000)] | None = None
     """Most messages that one consumer takes per second, evenly; unset: no limit."""
     processing_us: int = Field(0, ge=0, le=1_000_000)
     """How long a consumer is busy with each message. It takes the next one, and acknowledges this
@@ -183,7 +182,7 @@ class Consumer(Section):
 class HistogramRange(Section):
     """What the latency histograms can hold."""
 
-    highest_seconds: Annotated[float, Field(ge=0.001, le=2000, allow_inf_nan=False)] = 10.0
+    highest_seconds: Annotated[float, Field(ge=0.001, le=2000)] = 10.0
     """Upper end of the latency histograms; slower messages are counted as overflow."""
 
     @property
@@ -194,7 +193,7 @@ class HistogramRange(Section):
 class Audit(Section):
     """What a valid run may fall short of."""
 
-    undelivered_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.001
+    undelivered_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     """Share of the expected deliveries that may be lost without a confirm, or whose fate may stay
     unknown, before the run is degraded; the same share of the messages sent may be refused, and in
     a run without consumers stay unconfirmed. A confirmed message that is lost degrades every
@@ -228,7 +227,7 @@ class Columns(Section):
 class Replay(Section):
     """Recorded traffic (`dataset.columns.interval`)."""
 
-    speed: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = 1.0
+    speed: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
     """How much faster than recorded: at 2, every interval is half as long."""
 
 

@@ -79,7 +79,7 @@ class Hooks(Section):
     in its name is looked for relative to the suite file. If it fails, the trial is not run."""
     after: Command | None = None
     """Run after a trial, in the same way, also when the trial has failed."""
-    timeout_seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 60.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
     """A hook that takes longer is stopped, and has failed."""
 
 
@@ -97,11 +97,11 @@ class Search(Section):
     """How the value `sustained` of an axis `load.rate_per_second` is found: by bisection, from the
     throughput of the value `max`."""
 
-    lowest_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.5
+    lowest_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Lower end of the bracket, as a share of the throughput of `max`."""
-    highest_share: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = 1.2
+    highest_share: Annotated[float, Field(ge=1, le=10)] = 1.2
     """Upper end of the bracket."""
-    precision_share: Annotated[float, Field(ge=0.001, le=0.5, allow_inf_nan=False)] = 0.02
+    precision_share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.02
     """The bracket is halved until it is narrower than this share of the throughput of `max`."""
     most_trials: int = Field(10, ge=2, le=100)
     """Loads tried at most."""
@@ -165,7 +165,7 @@ class Figures(Section):
     than eight lines, else the last. Whatever is left makes further figures."""
 
 
-class Report(Section):
+class ReportLayout(Section):
     """The table that `suite report` makes, and its figures."""
 
     title: str = Field("", max_length=200)
@@ -221,7 +221,7 @@ class SuiteFile(Section):
     quick: Quick = Field(default_factory=Quick)
     variants: dict[Name, Variant] = Field(default_factory=dict)
     """The same grid with other settings, each under a name; its results are kept apart."""
-    report: Report = Field(default_factory=Report)
+    report: ReportLayout = Field(default_factory=ReportLayout)
 
 
 Value = str | int | float | bool | None
@@ -304,7 +304,7 @@ class Suite:
     seed: int
     hooks: Hooks
     search: Search
-    report: Report
+    report: ReportLayout
     """With `rows` filled in."""
     is_quick: bool
 

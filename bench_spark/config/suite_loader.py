@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.config.loader import (
@@ -36,7 +35,7 @@ from bench_spark.config.problems import (
     Problem,
     did_you_mean,
     nearest,
-    problems_of,
+    read_model,
     shown_key,
     shown_value,
 )
@@ -48,7 +47,7 @@ from bench_spark.config.suite import (
     Axis,
     Cell,
     Point,
-    Report,
+    ReportLayout,
     Skip,
     SkipRule,
     Suite,
@@ -67,10 +66,7 @@ _MOST_PROBLEMS = 20
 
 
 def load_suite(
-    reference: str,
-    quick: bool = False,
-    overrides: Sequence[str] = (),
-    variant: str | None = None,
+    reference: str, quick: bool = False, overrides: Sequence[str] = (), variant: str | None = None
 ) -> Suite:
     """The suite of a path or a shipped name; with `quick`, as its section `quick` says, and of
     `variants` the one asked for. The `overrides` (`KEY=VALUE`) go to its base scenario. Raises
@@ -135,9 +131,7 @@ def _check_variants(text: SuiteFile, complain: Complain) -> None:
         for axis in variant.axes:
             is_known(f"variants.{name}.axes", "axis", axis, list(text.axes), complain)
         for dotted in variant.set:
-            path = scenario_path(dotted)
-            if isinstance(path, str):
-                complain(f"variants.{name}.set.{dotted}", path)
+            _path_of(f"variants.{name}.set.{dotted}", dotted, complain)
 
 
 def _refuse_unknown_variant(variant: str, text: SuiteFile, file: File) -> None:
@@ -187,7 +181,7 @@ def _check_size(groups: Groups, repetitions: int, complain: Complain) -> None:
         complain("axes", f"make {trials} trials; allowed: at most {MOST_TRIALS}")
 
 
-def _report(text: Report, groups: Groups, complain: Complain) -> Report:
+def _report(text: ReportLayout, groups: Groups, complain: Complain) -> ReportLayout:
     """The report with all rows named; every axis must be in it, or trials would fall together."""
     axes = [axis.name for group in groups for axis in group]
     named = [("report.rows", name) for name in text.rows]
@@ -241,15 +235,14 @@ def _base(text: SuiteFile, file: File, complain: Complain) -> Scenario | None:
             complain("base", str(error))
             return None
         return load_scenario_file(base_file)
-    try:
-        base = Scenario.model_validate({"name": text.name} | text.base, strict=True)
-        return with_brokers_located(base, file.path.parent)
-    except ConfigurationError as error:
-        complain("base", str(error))
-        return None
-    except ValidationError as error:
-        found = problems_of(error, Scenario, lambda _: file.shown)
-    for problem in found:
+    base = read_model(Scenario, {"name": text.name} | text.base, lambda _: file.shown)
+    if isinstance(base, Scenario):
+        try:
+            return with_brokers_located(base, file.path.parent)
+        except ConfigurationError as error:
+            complain("base", str(error))
+            return None
+    for problem in base:
         complain(f"base.{problem.key}", problem.text)
     return None
 
@@ -260,12 +253,10 @@ def _changes_of(
     changes = []
     for dotted, value in keys.items():
         here = f"{section}.{dotted}"
-        path = scenario_path(dotted)
-        if isinstance(path, str):
-            complain(here, path)
-        elif axis := key_is_varied(path, axes):
+        path = _path_of(here, dotted, complain)
+        if path and (axis := key_is_varied(path, axes)):
             complain(here, f"is set by the axis {axis}")
-        else:
+        elif path:
             changes.append(Override(path, value, f"{file.shown}: {section}"))
     return changes
 
@@ -282,10 +273,7 @@ def _options(texts: Sequence[str], axes: Sequence[Axis], problems: list[Problem]
 def _changed(base: Scenario, changes: Sequence[Override], file: File) -> Scenario | list[Problem]:
     document = base.model_dump(exclude_unset=True)
     apply_overrides(document, changes)
-    try:
-        return Scenario.model_validate(document, strict=True)
-    except ValidationError as error:
-        return problems_of(error, Scenario, lambda paths: last_source(file, changes, paths))
+    return read_model(Scenario, document, partial(last_source, file, changes))
 
 
 def _cells(
@@ -420,6 +408,15 @@ def scenario_path(dotted: str) -> tuple[str, ...] | str:
     return is_a_section(key.section, dotted) if key.section else path
 
 
+def _path_of(here: str, dotted: str, complain: Complain) -> tuple[str, ...]:
+    """Where a dotted scenario key leads; empty after a complaint that it leads nowhere."""
+    path = scenario_path(dotted)
+    if isinstance(path, str):
+        complain(here, path)
+        return ()
+    return path
+
+
 def _may_be_varied(here: str, name: str, declared: Collection[str], complain: Complain) -> bool:
     if name in declared:
         return True
@@ -506,9 +503,7 @@ def _series(
         parameters: dict[str, Value] = {}
         for key, value in settings.items():
             if key not in declared:
-                path = scenario_path(key)
-                if isinstance(path, str):
-                    complain(f"{there}.{key}", path)
+                _path_of(f"{there}.{key}", key, complain)
                 sets[key] = value
             elif isinstance(value, list | dict):
                 complain(f"{there}.{key}", f"{shown_value(value)} is no value; {_SCALARS}")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import yaml
 from yaml.reader import Reader
-from yaml.resolver import BaseResolver
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -28,22 +27,18 @@ MAX_VALUES = 10_000
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _CoreSchema(BaseResolver):
-    """What plain scalars are in YAML 1.2's core schema."""
-
-
-_SCALARS: tuple[tuple[str, Callable[[str], object], str], ...] = (
-    ("null", lambda text: None, r"~|null|Null|NULL|"),
-    ("bool", lambda text: text.lower() == "true", r"true|True|TRUE|false|False|FALSE"),
-    ("int", int, r"[-+]?[0-9]+"),
-    ("based int", lambda text: int(text, 0), r"0o[0-7]+|0x[0-9a-fA-F]+"),
-    ("float", float, r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"),
-    ("special", lambda text: float(text.replace(".", "")), r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+_SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
+    (re.compile(r"~|null|Null|NULL|"), lambda text: None),
+    (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (
+        re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+        lambda text: float(text.replace(".", "")),
+    ),
 )
-_READERS = {tag: read for tag, read, _ in _SCALARS}
-for _tag, _, _pattern in _SCALARS:
-    _CoreSchema.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), None)
-_CORE_SCHEMA: Any = _CoreSchema()
+"""What plain scalars are in YAML 1.2's core schema; all others are text."""
 
 
 class Flaw(NamedTuple):
@@ -84,9 +79,9 @@ def refuse_unprintable(text: str) -> None:
 
 def plain_scalar(text: str) -> Any:
     """What an unquoted scalar means (YAML 1.2 core schema)."""
-    tag = _CORE_SCHEMA.resolve(yaml.ScalarNode, text, (True, False))
+    read = next((read for pattern, read in _SCALARS if pattern.fullmatch(text)), str)
     try:
-        return _READERS.get(tag, str)(text)
+        return read(text)
     except ValueError:  # thousands of digits: Python refuses, and no key takes such a number
         return text
 
@@ -115,8 +110,7 @@ class _Document:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
-                if documents > 1:
-                    raise _flaw(event, "starts a second document; a file holds one")
+                _refuse(documents > 1, event, "starts a second document; a file holds one")
                 value = self._value(next(self._events), ())
         if self._duplicates:
             raise YamlTextError(*self._duplicates)
@@ -124,15 +118,19 @@ class _Document:
 
     def _value(self, event: Any, path: tuple[str, ...]) -> Any:
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event)
-        _refuse_tag(event)
+            problem = "has an alias ('*...') without a finished anchor before it"
+            anchor = event.anchor or ""
+            _refuse(anchor not in self._anchored, event, problem)
+            value, size = self._anchored[anchor]
+            self._count(event, size)
+            return copy.deepcopy(value)
         before = self._values_read
+        _refuse_tag(event)
         self._count(event, 1)
-        if len(path) >= MAX_DEPTH:
-            raise _flaw(event, f"is nested deeper than the limit of {MAX_DEPTH}")
-        value: Any
+        _refuse(len(path) >= MAX_DEPTH, event, f"is nested deeper than the limit of {MAX_DEPTH}")
         if isinstance(event, yaml.ScalarEvent):
-            value = self._scalar(event)
+            text = _text(event)
+            value = plain_scalar(text) if event.implicit[0] else text
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(path)
         else:
@@ -141,22 +139,10 @@ class _Document:
             self._anchored[event.anchor] = (value, self._values_read - before)
         return value
 
-    def _alias(self, event: Any) -> Any:
-        if event.anchor not in self._anchored:
-            raise _flaw(event, "has an alias ('*...') without a finished anchor before it")
-        value, size = self._anchored[event.anchor]
-        self._count(event, size)
-        return copy.deepcopy(value)
-
     def _count(self, event: Any, values: int) -> None:
         self._values_read += values
-        if self._values_read > MAX_VALUES:
-            raise _flaw(event, f"holds more than {MAX_VALUES} values, aliases expanded")
-
-    def _scalar(self, event: Any) -> Any:
-        _refuse_surrogates(event)
-        is_plain = event.implicit[0]
-        return plain_scalar(event.value) if is_plain else event.value
+        is_over = self._values_read > MAX_VALUES
+        _refuse(is_over, event, f"holds more than {MAX_VALUES} values, aliases expanded")
 
     def _sequence(self, path: tuple[str, ...]) -> list[Any]:
         items: list[Any] = []
@@ -169,11 +155,10 @@ class _Document:
         values: dict[str, Any] = {}
         first_lines: dict[str, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent):
-                raise _flaw(event, "has a key that is not plain text")
+            is_text = isinstance(event, yaml.ScalarEvent)
+            _refuse(not is_text, event, "has a key that is not plain text")
             _refuse_tag(event)
-            _refuse_surrogates(event)
-            key, line = event.value, _line(event)
+            key, line = _text(event), _line(event)
             if key in values:
                 problem = f"given twice, first in line {first_lines[key]}"
                 self._duplicates.append(Flaw(line, ".".join((*path, key)), problem))
@@ -182,18 +167,19 @@ class _Document:
         return values
 
 
+def _text(event: Any) -> str:
+    is_broken = any("\ud800" <= character <= "\udfff" for character in event.value)
+    _refuse(is_broken, event, "holds half of a surrogate pair, which is no character")
+    return str(event.value)
+
+
 def _refuse_tag(event: Any) -> None:
-    if event.tag is not None:
-        raise _flaw(event, "has a tag ('!...'), which is not allowed")
+    _refuse(event.tag is not None, event, "has a tag ('!...'), which is not allowed")
 
 
-def _refuse_surrogates(event: Any) -> None:
-    if any("\ud800" <= character <= "\udfff" for character in event.value):
-        raise _flaw(event, "holds half of a surrogate pair, which is no character")
-
-
-def _flaw(event: Any, problem: str) -> YamlTextError:
-    return YamlTextError(Flaw(_line(event), "", problem))
+def _refuse(is_wrong: bool, event: Any, problem: str) -> None:
+    if is_wrong:
+        raise YamlTextError(Flaw(_line(event), "", problem))
 
 
 def _line(event: Any) -> int:

@@ -32,7 +32,7 @@ from bench_spark.data.scanning import (
     IndexBuilder,
     RecordIndex,
     Records,
-    Sizes,
+    RecordSizes,
     Spans,
     blocks_of,
     files_of,
@@ -136,7 +136,7 @@ class RecordFiles:
     def count(self) -> int:
         return len(self._index)
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> RecordSizes:
         return self._index.sizes()
 
     def read(self, numbers: I64) -> Records:
@@ -301,7 +301,7 @@ class ColumnRecords:
             None if headers is None else [decoded_headers(one) for one in headers],
         )
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> RecordSizes:
         return self._columns[BODY].index.sizes()
 
     def place(self, number: int) -> str:
@@ -339,8 +339,8 @@ class MadeRecords:
             return Records([bytes(self._length)] * len(numbers))
         return Records([row.tobytes() for row in self._random.rows(len(numbers), self._length)])
 
-    def sizes(self) -> Sizes:
-        return Sizes(float(self._length), self._length, 0, self._length)
+    def sizes(self) -> RecordSizes:
+        return RecordSizes(float(self._length), self._length, 0, self._length)
 
     def place(self, number: int) -> str:
         return "message.bytes"

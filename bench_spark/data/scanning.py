@@ -30,7 +30,7 @@ class Records(NamedTuple):
     headers: Sequence[Mapping[str, bytes]] | None = None
 
 
-class Sizes(NamedTuple):
+class RecordSizes(NamedTuple):
     """Of all records."""
 
     mean_bytes: float
@@ -47,7 +47,7 @@ class RecordSource(Protocol):
     def read(self, numbers: I64) -> Records:
         """These records; numbers are from 0 on."""
 
-    def sizes(self) -> Sizes: ...
+    def sizes(self) -> RecordSizes: ...
 
     def place(self, number: int) -> str:
         """Where that record is, for people: file and line, or row."""
@@ -307,7 +307,7 @@ class RecordIndex:
             self._starts[numbers].astype(np.int64), self._lengths[numbers].astype(np.int64)
         )
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> RecordSizes:
         total = largest_bytes = largest = smallest_bytes = 0
         for first, lengths in self._chunks():
             total += int(lengths.sum(dtype=np.int64))
@@ -315,7 +315,7 @@ class RecordIndex:
             if first == 0 or int(lengths[place]) > largest_bytes:
                 largest_bytes, largest = int(lengths[place]), first + place
             smallest_bytes = min(int(lengths.min()), smallest_bytes if first else int(lengths[0]))
-        return Sizes(total / max(1, len(self)), largest_bytes, largest, smallest_bytes)
+        return RecordSizes(total / max(1, len(self)), largest_bytes, largest, smallest_bytes)
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         for first in range(0, len(self), _CHUNK_RECORDS):

@@ -36,7 +36,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Settings:
+class FileKeys:
     """The keys of one file. Their order is the one they are written in."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class Draft:
     """What has been understood so far."""
 
     name: str
-    scenario: Settings = field(default_factory=Settings)
-    broker: Settings = field(default_factory=Settings)
+    scenario: FileKeys = field(default_factory=FileKeys)
+    broker: FileKeys = field(default_factory=FileKeys)
     left_out: list[Remark] = field(default_factory=list)
     """Options without a counterpart, and why."""
     remarks: list[Remark] = field(default_factory=list)
@@ -219,7 +219,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./:@+-]*")
 _LONGEST_COMMENT = 92
 
 
-def yaml_file(heading: Iterable[str], settings: Settings) -> str:
+def yaml_file(heading: Iterable[str], settings: FileKeys) -> str:
     """A comment for each line of the heading (empty ones part paragraphs), then the keys."""
     lines = [f"# {line}".rstrip() for text in heading for line in _wrapped(text)]
     return "\n".join([*lines, "", *_mapping(settings.values, (), settings.origins), ""])

@@ -217,10 +217,7 @@ class LoadTranslation(Translation):
             amount, colon, seconds = text.partition(":")
             if not colon:
                 raise ConfigurationError(f"--{option}: allowed: {word}:SECONDS, as in 1000:30")
-            step = {
-                "seconds": number(f"--{option}", seconds),
-                key: number(f"--{option}", amount),
-            }
+            step = {"seconds": number(f"--{option}", seconds), key: number(f"--{option}", amount)}
             if step[key] < 0 or step["seconds"] <= 0:
                 raise ConfigurationError(f"--{option}: allowed: {word} from 0, seconds above 0")
             steps.append(step)

@@ -19,7 +19,7 @@ from bench_spark.config.objectives import Unit
 from bench_spark.config.suite import (
     SUSTAINED,
     Column,
-    Report,
+    ReportLayout,
     Suite,
     Trial,
     Value,
@@ -29,7 +29,7 @@ from bench_spark.config.suite import (
 from bench_spark.monitor.monitor import SCHEDULER_PREFIX
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import Document, one_line, per_cent, statistics_of
-from bench_spark.suites.sustained import ENDS, SETTLED
+from bench_spark.suites.rate import ENDS, SETTLED
 
 UNKNOWN_STATE = "unknown"
 
@@ -353,7 +353,7 @@ class SuiteTable:
     """In the order of the grid; a cell has a figure for each column, then for each further one."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ReportLayout:
         return self.suite.report
 
     @property

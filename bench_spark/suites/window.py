@@ -8,16 +8,148 @@ steps in a row that change nothing beyond noise end the search, and so does a nu
 
 A throughput that no longer changes with the window is a plateau: the answer is its smallest window,
 and a few trials go into finding where it begins.
+
+The throughput of a trial comes from its samples, or from its ticks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from bench_spark.suites.throughput import AS_GOOD, Throughput, united
+import numpy as np
+
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
+from bench_spark.config.sections import Phases, Sampling
+from bench_spark.core.throughput import F64, throughput, throughput_of_all
+from bench_spark.results.totals import Tick
+
+
+@dataclass(frozen=True)
+class MeasuredTick:
+    """What happened in one tick, all agents together."""
+
+    seconds: float
+    sent: int
+    received: int
+
+
+def measured_ticks(ticks: Iterable[Tick]) -> list[MeasuredTick]:
+    """The ticks of the measured phase in order of time, whatever phase their messages belong to.
+
+    They are known by what was sent: messages of the measured phase are received, and confirmed, in
+    the drain as well.
+    """
+    lengths: dict[float, float] = {}
+    sent: Counter[float] = Counter()
+    received: Counter[float] = Counter()
+    for tick in ticks:
+        start = tick.start_seconds
+        if tick.role == CONSUMER:
+            received[start] += tick.counter("received")
+        elif tick.role == PRODUCER:
+            sent[start] += tick.counter("sent")
+            if tick.phase == MEASURE and tick.counter("sent"):
+                lengths[start] = tick.tick_seconds
+    return [
+        MeasuredTick(seconds, sent[start], received[start])
+        for start, seconds in sorted(lengths.items())
+    ]
+
+
+AS_GOOD = 0.99
+"""A window with this share of the best throughput is as good; a smaller difference is not worth
+measuring again for."""
+STILL_AS_GOOD = 0.985
+"""The same where noise hides the difference: below this share it counts, however noisy."""
+SHORTEST_TICK_SECONDS = 0.5
+"""A tick that the end of the phase has cut shorter says little about a rate."""
+
+_NO_SAMPLES: F64 = np.zeros(0)
+
+
+@dataclass(frozen=True)
+class WindowThroughput:
+    """What was measured with so many messages in flight."""
+
+    in_flight: int
+    median_per_second: float
+    mean_per_second: float
+    stddev_per_second: float
+    samples: int
+    low_per_second: float
+    """The confidence interval of the median, down to here ..."""
+    high_per_second: float
+    """... and up to here."""
+    pairs: tuple[F64, ...] = field(repr=False, compare=False)
+    """The samples of each pair, in messages per second."""
+
+    @property
+    def uncertainty(self) -> float:
+        """Width of the confidence interval, in messages per second."""
+        return self.high_per_second - self.low_per_second
+
+    def is_clearly_above(self, other: WindowThroughput) -> bool:
+        return self.low_per_second > other.high_per_second
+
+    def is_as_good_as(self, best: WindowThroughput) -> bool:
+        share = self.median_per_second / best.median_per_second if best.median_per_second else 1.0
+        return share >= AS_GOOD or (share >= STILL_AS_GOOD and not best.is_clearly_above(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, without the samples."""
+        return {name: value for name, value in vars(self).items() if name != "pairs"}
+
+
+def throughput_of(in_flight: int, pairs: Sequence[F64]) -> WindowThroughput:
+    """From the samples of each pair, in messages per second."""
+    found = throughput_of_all([throughput(samples) for samples in pairs])
+    # A trial that ended before its first sample has no numbers, and moved next to nothing.
+    median = found.median_per_second or 0.0
+    stddev = found.stddev_per_second or 0.0
+    low, high = found.low_per_second, found.high_per_second
+    return WindowThroughput(
+        in_flight=in_flight,
+        median_per_second=median,
+        mean_per_second=found.mean_per_second or 0.0,
+        stddev_per_second=stddev,
+        samples=found.samples,
+        # Too few samples for an interval of the median: how they scatter has to do instead.
+        low_per_second=max(0.0, median - stddev) if low is None else low,
+        high_per_second=median + stddev if high is None else high,
+        pairs=tuple(pairs),
+    )
+
+
+def united(one: WindowThroughput, other: WindowThroughput) -> WindowThroughput:
+    """Two trials of the same window as one: the figures of all samples of both.
+
+    What differs from trial to trial as a whole is not in the scatter of the samples, so the
+    interval reaches at least from the one median to the other.
+    """
+    pairs = [
+        np.concatenate(both) for both in zip_longest(one.pairs, other.pairs, fillvalue=_NO_SAMPLES)
+    ]
+    found = throughput_of(one.in_flight, pairs)
+    medians = one.median_per_second, other.median_per_second
+    return replace(
+        found,
+        low_per_second=min(found.low_per_second, *medians),
+        high_per_second=max(found.high_per_second, *medians),
+    )
+
+
+def rates_of_ticks(ticks: Sequence[MeasuredTick]) -> F64:
+    """Each second of the measured phase as a sample: coarser, but there for every run."""
+    whole = [tick for tick in ticks if tick.seconds >= SHORTEST_TICK_SECONDS] or ticks
+    return np.array([tick.received / tick.seconds for tick in whole], dtype=np.float64)
+
+
+# -- the search ------------------------------------------------------------------------------------
 
 MOST_TRIALS = 20
 NARROW_ENOUGH = 0.01
@@ -34,11 +166,11 @@ row changed nothing beyond noise; throughput does not change with the window; it
 highest window allowed; the trials were used up."""
 
 
-RunTrial = Callable[[int], Throughput]
+RunTrial = Callable[[int], WindowThroughput]
 
 
 @dataclass(frozen=True)
-class Limits:
+class WindowLimits:
     """Where the search may look."""
 
     lowest: int = 1
@@ -88,12 +220,12 @@ def _powers(base: float) -> Iterator[int]:
 class WindowSearch:
     """What a search has found."""
 
-    chosen: Throughput
-    smallest: Throughput
+    chosen: WindowThroughput
+    smallest: WindowThroughput
     """The smallest window tried that is as good as the best."""
-    curve: tuple[Throughput, ...]
+    curve: tuple[WindowThroughput, ...]
     """One point per window, by size; of what was measured twice, the figures of all samples."""
-    trials: tuple[Throughput, ...]
+    trials: tuple[WindowThroughput, ...]
     """As they ran."""
     end: End
 
@@ -136,7 +268,7 @@ class _OutOfTrials(Exception):
     pass
 
 
-def find_window(run_trial: RunTrial, limits: Limits) -> WindowSearch:
+def find_window(run_trial: RunTrial, limits: WindowLimits) -> WindowSearch:
     """The best window; `run_trial` measures one."""
     search = _Search(run_trial, limits)
     try:
@@ -147,11 +279,11 @@ def find_window(run_trial: RunTrial, limits: Limits) -> WindowSearch:
 
 
 class _Search:
-    def __init__(self, run_trial: RunTrial, limits: Limits) -> None:
+    def __init__(self, run_trial: RunTrial, limits: WindowLimits) -> None:
         self._run_trial = run_trial
         self._limits = limits
-        self._trials: list[Throughput] = []
-        self._points: dict[int, Throughput] = {}
+        self._trials: list[WindowThroughput] = []
+        self._points: dict[int, WindowThroughput] = {}
         self._is_flat = False
 
     def go(self) -> End:
@@ -236,12 +368,12 @@ class _Search:
     # -- measuring -------------------------------------------------------------------------------
 
     @property
-    def _best(self) -> Throughput:
+    def _best(self) -> WindowThroughput:
         """The highest; of equal ones the smallest window."""
         return max(self._points.values(), key=lambda p: (p.median_per_second, -p.in_flight))
 
     @property
-    def _smallest_as_good(self) -> Throughput:
+    def _smallest_as_good(self) -> WindowThroughput:
         best = self._best
         good = (point for point in self._points.values() if point.is_as_good_as(best))
         return min(good, key=lambda point: point.in_flight)
@@ -256,7 +388,7 @@ class _Search:
     def _measure_again(self, in_flight: int) -> None:
         self._points[in_flight] = united(self._points[in_flight], self._trial(in_flight))
 
-    def _trial(self, in_flight: int) -> Throughput:
+    def _trial(self, in_flight: int) -> WindowThroughput:
         if len(self._trials) == self._limits.most_trials:
             raise _OutOfTrials
         found = self._run_trial(in_flight)
@@ -295,7 +427,7 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class TrialRun:
+class WindowRun:
     """The run behind one trial."""
 
     run_id: str
@@ -314,7 +446,7 @@ ENDS = {
 
 def window_document(
     found: WindowSearch,
-    runs: Sequence[TrialRun],
+    runs: Sequence[WindowRun],
     scenario: Mapping[str, Any],
     broker: Mapping[str, Any],
     took_seconds: float,
@@ -343,7 +475,7 @@ def window_document(
 USUAL_TRIALS = 10
 """A search takes from 5 trials (a curve that is soon settled) to 20: this is within a factor of
 two of both."""
-OVERHEAD_SECONDS = 1.0
+TRIAL_OVERHEAD_SECONDS = 1.0
 """Of a trial beside its load: tasks start, connections open and close, results are summed up."""
 STARTUP_SECONDS = 15.0
 """Until Spark and its workers are there, once for all trials."""
@@ -352,44 +484,28 @@ SAMPLE_STRETCH = 1.5
 messages that are skipped: so much longer is the phase than all thresholds together."""
 
 
-@dataclass(frozen=True)
-class TrialTime:
-    """What one trial takes. A drain ends when the last message has arrived, which in a closed loop
-    is at once, so its limit only counts for the longest case."""
+class SearchTime(NamedTuple):
+    """How many trials a search takes, and for how long, as a rule and at most."""
 
-    warmup_seconds: float
-    measure_seconds: float
-    drain_seconds: float
-    sampled_seconds: float | None = None
-    """All samples' thresholds together, where complete samples end the measured phase early."""
-    overhead_seconds: float = OVERHEAD_SECONDS
-
-    @property
-    def usual_seconds(self) -> float:
-        measured = self.measure_seconds
-        if self.sampled_seconds is not None:
-            measured = min(measured, SAMPLE_STRETCH * self.sampled_seconds)
-        return self.warmup_seconds + measured + self.overhead_seconds
-
-    @property
-    def longest_seconds(self) -> float:
-        phases = self.warmup_seconds + self.measure_seconds + self.drain_seconds
-        return phases + self.overhead_seconds
-
-
-@dataclass(frozen=True)
-class Estimate:
     trials: int
     most_trials: int
     seconds: float
     most_seconds: float
 
 
-def estimate(trial: TrialTime, most_trials: int = MOST_TRIALS) -> Estimate:
+def search_time(phases: Phases, sampling: Sampling, most_trials: int = MOST_TRIALS) -> SearchTime:
+    """A drain ends when the last message has arrived, which in a closed loop is at once, so its
+    limit only counts for the longest case; complete samples end the measured phase early."""
+    measured = phases.measure_seconds
+    if sampling.samples:
+        thresholds = sampling.samples * sampling.threshold_seconds
+        measured = min(measured, SAMPLE_STRETCH * thresholds)
+    always = phases.warmup_seconds + TRIAL_OVERHEAD_SECONDS
     trials = min(USUAL_TRIALS, most_trials)
-    return Estimate(
+    longest = always + phases.measure_seconds + phases.drain_seconds
+    return SearchTime(
         trials,
         most_trials,
-        STARTUP_SECONDS + trials * trial.usual_seconds,
-        STARTUP_SECONDS + most_trials * trial.longest_seconds,
+        STARTUP_SECONDS + trials * (always + measured),
+        STARTUP_SECONDS + most_trials * longest,
     )

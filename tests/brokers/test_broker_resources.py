@@ -29,7 +29,7 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.monitor.sources import make_sampler
 from bench_spark.plan import make_plan
 from bench_spark.store.delta import Store
-from bench_spark.suites.runner import run_hook
+from bench_spark.suites.suite import run_hook
 
 SECOND = 1_000_000_000
 

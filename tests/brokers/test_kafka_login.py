@@ -11,7 +11,7 @@ from contract import batch, collect, exchanging, free_port, heads, open_transpor
 from tls_files import self_signed
 
 from bench_spark.brokers.base import end, last_lines, spawn
-from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.kafka import KafkaRecipe
 from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerUnreachable, LoginRefused
 
@@ -25,13 +25,13 @@ def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
     certificate, key = self_signed(directory, "127.0.0.1", "IP:127.0.0.1")
     (directory / "server.pem").write_text(key.read_text() + certificate.read_text())
     ports = {name: free_port() for name in ("client", "controller", "guarded")}
-    (command,) = Kafka().prepare(directory, ports, say=lambda _: None)
+    (command,) = KafkaRecipe().prepare(directory, ports, say=lambda _: None)
     with (directory / "server.properties").open("a") as settings:
         settings.write(guarded_listener(directory, ports))
     process = spawn(command, directory, directory / "log")
     try:
         started = time.monotonic()
-        while not Kafka().answers(ports):
+        while not KafkaRecipe().answers(ports):
             assert time.monotonic() - started < START_SECONDS, last_lines(directory / "log")
             time.sleep(0.1)
         yield Broker(

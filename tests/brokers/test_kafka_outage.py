@@ -30,7 +30,7 @@ from contract import (
 )
 from restartable import Restartable
 
-from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.kafka import KafkaRecipe
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
@@ -43,7 +43,7 @@ START_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def one_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    made = Restartable(Kafka(), tmp_path_factory.mktemp("kafka"))
+    made = Restartable(KafkaRecipe(), tmp_path_factory.mktemp("kafka"))
     yield made
     made.close()
 

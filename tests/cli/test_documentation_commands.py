@@ -17,7 +17,7 @@ import typer
 from documents import COMMANDS, Command, arguments_of, blocks
 
 from bench_spark.cli import main
-from bench_spark.cli.app import Settings, app
+from bench_spark.cli.app import ProgramOptions, app
 from bench_spark.config.broker import Broker
 from bench_spark.config.loader import load_broker, load_scenario
 from bench_spark.config.models import Scenario
@@ -82,7 +82,7 @@ def parsed(command: Command) -> list[dict[str, Any]]:
     called: list[dict[str, Any]] = []
     for leaf in leaves(parser):
         leaf.callback = lambda **parameters: called.append(parameters)
-    parser.main(list(command.arguments), standalone_mode=False, obj=Settings())
+    parser.main(list(command.arguments), standalone_mode=False, obj=ProgramOptions())
     return called
 
 

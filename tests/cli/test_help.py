@@ -18,7 +18,7 @@ from growing_run import GrowingRun
 from bench_spark import errors
 from bench_spark.cli import app as commands
 from bench_spark.cli import main
-from bench_spark.cli.app import EXAMPLES, EXIT_CODES, Settings, app
+from bench_spark.cli.app import EXAMPLES, EXIT_CODES, ProgramOptions, app
 from bench_spark.cli.options import verbosity_of
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.store.delta import Store
@@ -92,7 +92,7 @@ def test_every_example_parses() -> None:
         end = next((place for place, word in enumerate(words) if word in ("<", ">")), len(words))
         assert " ".join(words[:end]).startswith(name)
         called.clear()
-        parser.main(words[:end], standalone_mode=False, obj=Settings())
+        parser.main(words[:end], standalone_mode=False, obj=ProgramOptions())
         assert len(called) == 1, example
 
 

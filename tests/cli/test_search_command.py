@@ -20,8 +20,8 @@ from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.results.document import RunSummary
 from bench_spark.store.arrow import SAMPLES
 from bench_spark.store.delta import Store
-from bench_spark.suites.search_trials import transaction_messages
-from bench_spark.suites.throughput import AS_GOOD
+from bench_spark.suites.searches import transaction_messages
+from bench_spark.suites.window import AS_GOOD
 
 # A trial ends with its samples, however long a busy machine takes for them.
 QUICK = (

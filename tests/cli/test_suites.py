@@ -18,7 +18,6 @@ from bench_spark.cli import main
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.models import Scenario
-from bench_spark.doctor.preflight import refuse_what_the_broker_cannot
 from bench_spark.errors import (
     EXIT_CONFIGURATION,
     EXIT_DEGRADED,
@@ -26,6 +25,7 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
+from bench_spark.runs import refuse_what_the_broker_cannot
 from bench_spark.store.delta import Store
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -15,7 +15,7 @@ from restartable import Restartable, restartable
 from whole_runs import CarryOut, Loading, Outcome
 
 from bench_spark.agent.recorder import PRODUCER
-from bench_spark.brokers.rabbitmq import RabbitMQ
+from bench_spark.brokers.rabbitmq import RabbitMQRecipe
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
@@ -30,7 +30,7 @@ BLOCKED_SECONDS = 6.0
 
 @pytest.fixture(scope="module")
 def node_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    with restartable(RabbitMQ(), tmp_path_factory.mktemp("rabbitmq")) as made:
+    with restartable(RabbitMQRecipe(), tmp_path_factory.mktemp("rabbitmq")) as made:
         yield made
 
 

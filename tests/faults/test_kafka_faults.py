@@ -14,7 +14,7 @@ from fault_records import Seen
 from restartable import restartable
 from whole_runs import CarryOut, Loading, Outcome
 
-from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.kafka import KafkaRecipe
 from bench_spark.config.broker import Broker
 from bench_spark.core.clock import NANOSECONDS
 
@@ -35,7 +35,7 @@ def test_a_broker_that_dies_is_an_error_within_seconds_and_no_hang(
     carry_out: CarryOut, tmp_path: Path, seen: Seen
 ) -> None:
     died_ns: list[int] = []
-    with restartable(Kafka(), tmp_path) as kafka:
+    with restartable(KafkaRecipe(), tmp_path) as kafka:
 
         def kill(loading: Loading) -> None:
             loading.sleep_until(2)
@@ -64,7 +64,7 @@ def test_a_broker_that_dies_is_an_error_within_seconds_and_no_hang(
 def test_a_load_goes_on_with_the_new_leader(
     carry_out: CarryOut, tmp_path: Path, seen: Seen
 ) -> None:
-    with restartable(Kafka(nodes=3), tmp_path, nodes=3) as kafka:
+    with restartable(KafkaRecipe(nodes=3), tmp_path, nodes=3) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.broker.bootstrap_servers})
         leaders: list[int] = []
 

@@ -22,7 +22,7 @@ from restartable import restartable
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.base import Command, Say
-from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.kafka import KafkaRecipe
 from bench_spark.store.arrow import SCHEMAS
 from benchmarks.standalone import Job, Submitter, free_port
 
@@ -44,7 +44,7 @@ PAGES = (
 OF_APPLICATION = ("environment", "jobs", "stages?details=true", "allexecutors", "sql?length=100")
 
 
-class GuardedKafka(Kafka):
+class GuardedKafka(KafkaRecipe):
     """One more listener, which asks for the canary."""
 
     @property
@@ -271,7 +271,7 @@ def test_an_unforeseen_error_tells_no_password(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library that puts a URI, or what it was given, into its words."""
-    from bench_spark.cli import cleanup, main
+    from bench_spark.cli import broker, main
 
     quoted = urllib.parse.quote(PASSWORD, safe="")
     uri = f"amqp://{USER}:{quoted}@127.0.0.1:5672/"
@@ -279,7 +279,7 @@ def test_an_unforeseen_error_tells_no_password(
     def fail(*_: object) -> None:
         raise RuntimeError(f"cannot connect to {uri}")
 
-    monkeypatch.setattr(cleanup, "sweeper_of", fail)
+    monkeypatch.setattr(broker, "sweeper_of", fail)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"kind": "amqp", "uri": uri}))
     code = main(["--debug", "cleanup", "--broker", str(tmp_path / "mine.yaml")])
     said = capfd.readouterr()

@@ -20,7 +20,7 @@ from bench_spark.config.suite import (
     Cell,
     Hooks,
     Point,
-    Report,
+    ReportLayout,
     Search,
     Suite,
     Trial,
@@ -72,7 +72,7 @@ def suite_of(*groups: tuple[Axis, ...], **changes: object) -> Suite:
         seed=0,
         hooks=Hooks(),
         search=Search(),
-        report=Report(),
+        report=ReportLayout(),
         is_quick=False,
     )
     return replace(suite, **changes)  # type: ignore[arg-type]
@@ -119,7 +119,9 @@ def test_a_shuffled_order_is_a_permutation_and_the_same_for_the_same_seed(
 
 @given(suites())
 def test_neither_the_order_nor_the_report_changes_the_digest(suite: Suite) -> None:
-    other = replace(suite, order="shuffled", seed=suite.seed + 1, report=Report(title="other"))
+    other = replace(
+        suite, order="shuffled", seed=suite.seed + 1, report=ReportLayout(title="other")
+    )
     assert suite_digest(other) == suite_digest(suite)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import all_keys
-from bench_spark.importers.tables import TABLES, with_tables
+from tools.importer_tables import TABLES, with_tables
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "coming-from.md"
 
@@ -19,7 +19,7 @@ def test_the_tables_are_those_of_the_importers() -> None:
     text = DOCUMENT.read_text()
     for name in TABLES:
         assert f"<!-- table: {name} -->" in text
-    assert with_tables(text) == text, "python -m bench_spark.importers.tables docs/coming-from.md"
+    assert with_tables(text) == text, "python -m tools.importer_tables docs/coming-from.md"
 
 
 def test_every_key_that_a_table_names_exists() -> None:

@@ -16,7 +16,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.config.yaml_text import read_yaml
 from bench_spark.errors import ConfigurationError
-from bench_spark.importers.draft import Draft, Settings, files_of
+from bench_spark.importers.draft import Draft, FileKeys, files_of
 from bench_spark.importers.perftest import import_perftest
 from bench_spark.importers.perftest_flags import BY_LONG, FLAGS, Takes
 from bench_spark.transports.amqp.topology import refuse_impossible
@@ -351,4 +351,4 @@ values = st.recursive(
 def test_what_is_written_is_read_back_as_it_was(document: dict[str, Any]) -> None:
     from bench_spark.importers.draft import yaml_file
 
-    assert read_yaml(yaml_file(["a heading"], Settings(document))) == document
+    assert read_yaml(yaml_file(["a heading"], FileKeys(document))) == document

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,9 +17,7 @@ from bench_spark.report.chart_files import drawn
 from bench_spark.report.formats import FORMATS
 from bench_spark.report.searches import RateSearchReport
 from bench_spark.results.checks import LimitedBy
-from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import RateRun, rate_document
-from bench_spark.suites.sustained import Bounds, Kept, find_sustained
+from bench_spark.suites.rate import Bounds, Kept, find_sustained, rate_document
 
 CAPACITY = 40_000.0
 P99 = "delivery_latency.p99 < 20ms"
@@ -43,24 +43,22 @@ def document(
     limited_by: LimitedBy = "broker",
     limit: str = "",
 ) -> Any:
-    runs: list[RateRun] = []
+    numbers = itertools.count(2)
 
     def run(rate: float) -> Kept:
-        found = result(f"search-{len(runs) + 2:02}", rate)
+        found = result(f"search-{next(numbers):02}", rate)
         p99_us = found["measures"]["delivery_latency"]["p99_us"]
         verdict = Kept(rate < capacity, None if rate < capacity else "broker")
         if not verdict.kept:
             verdict = Kept(False, limited_by, "backlog grew by 4.2 %", None, limit)
         elif objective and p99_us >= 20_000:
             verdict = Kept(False, "broker", f"{P99}: {p99_us / 1000:.1f} ms", P99)
-        runs.append(RateRun(rate, verdict, RunSummary(found, 0, {})))
-        return verdict
+        return replace(verdict, document=found)
 
     found = find_sustained(CAPACITY, run, Bounds(is_open=True, most_trials=most_trials))
-    standing = next((run for run in runs if run.rate_per_second == found.rate_per_second), runs[-1])
     unthrottled = result("search-01", CAPACITY, "latency")
     scenario, broker = {"name": "steady"}, {"name": "<rabbit & co>"}
-    return rate_document(found, unthrottled, runs, standing, scenario, broker, 181.0)
+    return rate_document(found, unthrottled, scenario, broker, 181.0)
 
 
 def written(found: dict[str, Any], format_name: str = "terminal") -> str:

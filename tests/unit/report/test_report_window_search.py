@@ -13,18 +13,24 @@ import numpy as np
 from bench_spark.report.chart_files import drawn
 from bench_spark.report.formats import FORMATS
 from bench_spark.report.searches import WindowSearchReport
-from bench_spark.suites.throughput import Throughput, throughput_of
-from bench_spark.suites.window import Limits, TrialRun, find_window, window_document
+from bench_spark.suites.window import (
+    WindowLimits,
+    WindowRun,
+    WindowThroughput,
+    find_window,
+    throughput_of,
+    window_document,
+)
 
 
-def throughput(in_flight: int) -> Throughput:
+def throughput(in_flight: int) -> WindowThroughput:
     median = 80_000 * in_flight / (in_flight + 40) / (1 + (in_flight / 20_000) ** 2)
     return throughput_of(in_flight, [np.linspace(median - 500, median + 500, 100)])
 
 
 def document(status: str = "valid") -> dict[str, Any]:
-    found = find_window(throughput, Limits(highest=100_000))
-    runs = [TrialRun(f"search-{number:02}", status) for number in range(len(found.trials))]
+    found = find_window(throughput, WindowLimits(highest=100_000))
+    runs = [WindowRun(f"search-{number:02}", status) for number in range(len(found.trials))]
     scenario, broker = {"name": "amqp-throughput"}, {"name": "<rabbit & co>"}
     return window_document(found, runs, scenario, broker, 181.0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench_spark.agent.protocol import EventRow
 from bench_spark.cli.options import duration_changes, parse_duration, refuse_other_end
-from bench_spark.cli.stored import shown_run
+from bench_spark.cli.results import shown_run
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS

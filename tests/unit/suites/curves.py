@@ -1,4 +1,4 @@
-"""Throughput curves whose best window is known, and trials of them, with noise or without."""
+"""WindowThroughput curves whose best window is known, and trials of them, with noise or without."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.suites.throughput import Throughput, throughput_of
-from bench_spark.suites.window import RunTrial
+from bench_spark.suites.window import RunTrial, WindowThroughput, throughput_of
 
 Curve = Callable[[int], float]
 
@@ -47,7 +46,7 @@ def highest_of(curve: Curve, highest: int = 1_000_000) -> float:
 
 
 def exact(curve: Curve) -> RunTrial:
-    def run(in_flight: int) -> Throughput:
+    def run(in_flight: int) -> WindowThroughput:
         return throughput_of(in_flight, [np.full(SAMPLES, curve(in_flight))])
 
     return run
@@ -57,14 +56,16 @@ def noisy(curve: Curve, seed: int, noise: float = 0.05, samples: int = SAMPLES) 
     """Samples that are off by so much of the true value, as a standard deviation."""
     random = np.random.default_rng(seed)
 
-    def run(in_flight: int) -> Throughput:
+    def run(in_flight: int) -> WindowThroughput:
         factors = np.maximum(0.01, 1 + noise * random.standard_normal(samples))
         return throughput_of(in_flight, [curve(in_flight) * factors])
 
     return run
 
 
-def spread(in_flight: int, median: float, margin: float, samples: int = SAMPLES) -> Throughput:
+def spread(
+    in_flight: int, median: float, margin: float, samples: int = SAMPLES
+) -> WindowThroughput:
     """Samples that lie evenly around the median, whose interval reaches about so far."""
     if not margin:
         return throughput_of(in_flight, [np.full(samples, median)])

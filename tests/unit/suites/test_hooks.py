@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench_spark.errors import HookFailed
-from bench_spark.suites.runner import run_hook
+from bench_spark.suites.suite import run_hook
 
 
 def script(tmp_path: Path, text: str) -> list[str]:

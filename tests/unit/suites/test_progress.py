@@ -10,7 +10,7 @@ import pytest
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.store.delta import Store
-from bench_spark.suites.runner import (
+from bench_spark.suites.suite import (
     DIGEST_TAG,
     KEY_TAG,
     add_tags,

@@ -5,23 +5,25 @@ from __future__ import annotations
 import pytest
 
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
-from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import (
-    RateRun,
-    RateTrials,
+from bench_spark.suites.rate import (
+    End,
+    Kept,
+    RateTrial,
+    Sustained,
     exit_code_of,
     received_per_second,
+    standing_for,
     status_of,
 )
-from bench_spark.suites.sustained import End, Kept, Sustained
 
 
-def run(run_id: str, rate: float, kept: bool, status: str = "valid") -> RateRun:
-    verdict = Kept(True) if kept else Kept(False, "broker", "late")
-    return RateRun(rate, verdict, RunSummary({"run_id": run_id, "status": status}, 0, {}))
+def run(run_id: str, rate: float, kept: bool, status: str = "valid") -> RateTrial:
+    document = {"run_id": run_id, "status": status}
+    verdict = Kept(kept, None if kept else "broker", "" if kept else "late", document=document)
+    return RateTrial(rate, verdict)
 
 
-def found_at(rate: float | None, end: End = "settled") -> Sustained:
+def found_at(rate: float | None, *trials: RateTrial, end: End = "settled") -> Sustained:
     return Sustained(
         rate_per_second=rate,
         above_per_second=2000.0,
@@ -30,7 +32,7 @@ def found_at(rate: float | None, end: End = "settled") -> Sustained:
         limit="",
         objective=None,
         end=end,
-        trials=(),
+        trials=trials,
         edge=(),
     )
 
@@ -46,15 +48,14 @@ def found_at(rate: float | None, end: End = "settled") -> Sustained:
 def test_a_run_that_kept_the_rate_and_is_valid_stands_for_the_answer(
     rate: float | None, expected: str
 ) -> None:
-    trials = RateTrials(lambda _: pytest.fail("nothing runs here"), lambda _: [])
-    trials.runs += [
+    trials = (
         run("not kept", 1000.0, kept=False),
         run("degraded", 1000.0, kept=True, status="degraded"),
         run("valid", 1000.0, kept=True),
         run("only degraded", 500.0, kept=True, status="degraded"),
         run("lowest", 100.0, kept=False),
-    ]
-    assert trials.standing_for(found_at(rate)).document["run_id"] == expected
+    )
+    assert standing_for(found_at(rate, *trials)).document["run_id"] == expected
 
 
 @pytest.mark.parametrize(
@@ -71,15 +72,16 @@ def test_the_answer_and_lost_messages_decide_the_exit_code(
     rate: float | None, status: str, codes: list[int], expected: int
 ) -> None:
     standing = run("it", 1000.0, kept=rate is not None, status=status)
-    assert exit_code_of(found_at(rate), standing, codes) == expected
+    assert exit_code_of(found_at(rate, standing), codes) == expected
 
 
 @pytest.mark.parametrize("end", ["trials", "disputed"])
 def test_a_search_that_is_not_settled_is_degraded(end: End) -> None:
     standing = run("it", 1000.0, kept=True)
-    assert status_of(found_at(1000.0), standing) == "valid"
-    assert status_of(found_at(1000.0, end), standing) == "degraded"
-    assert exit_code_of(found_at(1000.0, end), standing, [EXIT_VALID]) == EXIT_DEGRADED
+    disputed = found_at(1000.0, standing, end=end)
+    assert status_of(found_at(1000.0, standing)) == "valid"
+    assert status_of(disputed) == "degraded"
+    assert exit_code_of(disputed, [EXIT_VALID]) == EXIT_DEGRADED
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bench_spark.errors import RunError
 from bench_spark.results.checks import LimitedBy
-from bench_spark.suites.sustained import Kept, backlogs, growth_per_second, judge_rate
-from bench_spark.suites.throughput import Second
+from bench_spark.suites.rate import Kept, backlogs, growth_per_second, judge_rate
+from bench_spark.suites.window import MeasuredTick
 
 RATE = 1000.0
-EVEN = [Second(1.0, 1000, 1000)] * 10
+EVEN = [MeasuredTick(1.0, 1000, 1000)] * 10
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -27,9 +27,9 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
-LEAKING = [Second(1.0, 1000, 994)] * 10
-STEPPED = [Second(1.0, 1000, 1), *[Second(1.0, 1000, 1000)] * 9]
-BURST = [*EVEN[:4], Second(1.0, 1000, 0), Second(1.0, 1000, 2000), *EVEN[:4]]
+LEAKING = [MeasuredTick(1.0, 1000, 994)] * 10
+STEPPED = [MeasuredTick(1.0, 1000, 1), *[MeasuredTick(1.0, 1000, 1000)] * 9]
+BURST = [*EVEN[:4], MeasuredTick(1.0, 1000, 0), MeasuredTick(1.0, 1000, 2000), *EVEN[:4]]
 
 
 KEPT = Kept(True)
@@ -51,7 +51,7 @@ def check(name: str, verdict: str, **more: str) -> dict[str, str]:
         ({"sent": 9_900, "received_once": 9_900}, EVEN, not_kept("1.0 % unsent")),
         ({"sent": 9_989, "received_once": 9_989}, EVEN, not_kept("0.1 % unsent")),
         ({"received_once": 9_999}, EVEN, not_kept("1 not received")),
-        ({}, [Second(1.0, 1000, 995)] * 10, KEPT),
+        ({}, [MeasuredTick(1.0, 1000, 995)] * 10, KEPT),
         ({}, LEAKING, not_kept("backlog grew by 0.6 %")),
         ({}, STEPPED, KEPT),
         ({}, BURST, not_kept("backlog of 1 s")),
@@ -67,7 +67,7 @@ def check(name: str, verdict: str, **more: str) -> dict[str, str]:
     ],
 )
 def test_a_rate_is_kept_by_all_five_rules(
-    changes: dict[str, Any], ticks: list[Second], verdict: Kept
+    changes: dict[str, Any], ticks: list[MeasuredTick], verdict: Kept
 ) -> None:
     assert judge_rate(document(**changes), ticks, RATE) == verdict
 
@@ -132,7 +132,7 @@ def test_an_objective_that_no_rate_can_meet_ends_the_search() -> None:
 
 
 def test_a_fan_out_is_kept_if_every_copy_arrives() -> None:
-    copied = [Second(1.0, 1000, 4000)] * 10
+    copied = [MeasuredTick(1.0, 1000, 4000)] * 10
     found = document(received_once=40_000) | {"copies": 4}
     assert judge_rate(found, copied, RATE).kept
     assert not judge_rate(found, EVEN, RATE).kept, "one copy in four"
@@ -150,5 +150,5 @@ def test_what_the_warm_up_left_counts_as_backlog() -> None:
     lengths=st.lists(st.sampled_from([1.0, 2.0, 4.0]), min_size=2, max_size=30),
 )
 def test_a_straight_line_has_its_own_slope(slope: int, start: int, lengths: list[float]) -> None:
-    ticks = [Second(length, 1000, 1000 - round(slope * length)) for length in lengths]
+    ticks = [MeasuredTick(length, 1000, 1000 - round(slope * length)) for length in lengths]
     assert growth_per_second(ticks, backlogs(ticks, start)) == pytest.approx(slope, abs=1e-6)

@@ -18,7 +18,7 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerUnreachable,
 )
-from bench_spark.suites.runner import SuiteResult, TrialEnd, TrialRun, run_suite
+from bench_spark.suites.suite import SuiteResult, TrialEnd, TrialRun, run_suite
 
 
 def known(trial: Trial, status: str = "valid") -> TrialRun:

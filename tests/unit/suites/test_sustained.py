@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.results.checks import LimitedBy
-from bench_spark.suites.sustained import (
+from bench_spark.suites.rate import (
     CLOSE_ENOUGH,
     LOWEST_RATE,
     MOST_TRIALS,

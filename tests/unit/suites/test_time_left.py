@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.suites.runner import TimeLeft
+from bench_spark.suites.suite import TimeLeft
 
 
 def test_before_the_first_trial_the_expectation_is_all_there_is() -> None:

@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.suites.throughput import (
-    Second,
-    Throughput,
+from bench_spark.suites.window import (
+    ENDS,
+    MeasuredTick,
+    WindowLimits,
+    WindowRun,
+    WindowThroughput,
+    find_window,
     measured_ticks,
     rates_of_ticks,
     throughput_of,
+    window_document,
 )
-from bench_spark.suites.window import ENDS, Limits, TrialRun, find_window, window_document
 
 
 @dataclass
@@ -50,7 +54,7 @@ def rows() -> list[Row]:
 
 
 def test_measured_ticks_are_those_in_which_measured_messages_were_sent() -> None:
-    assert measured_ticks(rows()) == [Second(1.0, 200, 190), Second(0.5, 60, 70)]
+    assert measured_ticks(rows()) == [MeasuredTick(1.0, 200, 190), MeasuredTick(0.5, 60, 70)]
 
 
 def test_measured_ticks_come_in_order_of_time() -> None:
@@ -58,20 +62,22 @@ def test_measured_ticks_come_in_order_of_time() -> None:
 
 
 def test_without_samples_each_second_is_one() -> None:
-    found = throughput_of(7, [rates_of_ticks([Second(1.0, 0, 100), Second(2.0, 0, 240)])])
+    found = throughput_of(
+        7, [rates_of_ticks([MeasuredTick(1.0, 0, 100), MeasuredTick(2.0, 0, 240)])]
+    )
     scatter = pytest.approx(200**0.5)
     ends = pytest.approx(110 - 200**0.5), pytest.approx(110 + 200**0.5)
-    assert found == Throughput(7, 110, 110, scatter, 2, *ends, pairs=())
+    assert found == WindowThroughput(7, 110, 110, scatter, 2, *ends, pairs=())
 
 
 def test_a_tick_that_was_cut_short_is_no_sample() -> None:
-    ticks = [Second(1.0, 0, 100), Second(0.01, 0, 9)]
+    ticks = [MeasuredTick(1.0, 0, 100), MeasuredTick(0.01, 0, 9)]
     assert rates_of_ticks(ticks).tolist() == [100]
     assert rates_of_ticks(ticks[1:]).tolist() == [pytest.approx(900)]
 
 
 def test_a_run_that_measured_nothing_has_no_throughput() -> None:
-    assert throughput_of(7, [rates_of_ticks([])]) == Throughput(7, 0, 0, 0, 0, 0, 0, pairs=())
+    assert throughput_of(7, [rates_of_ticks([])]) == WindowThroughput(7, 0, 0, 0, 0, 0, 0, pairs=())
 
 
 def test_a_pair_without_samples_leaves_the_sum_unknown() -> None:
@@ -79,8 +85,8 @@ def test_a_pair_without_samples_leaves_the_sum_unknown() -> None:
 
 
 def test_the_document_has_the_fields_that_programs_rely_on() -> None:
-    found = find_window(lambda f: throughput_of(f, [np.arange(1.0, 10.0)]), Limits())
-    runs = [TrialRun(f"r-{number}", "valid") for number in range(len(found.trials))]
+    found = find_window(lambda f: throughput_of(f, [np.arange(1.0, 10.0)]), WindowLimits())
+    runs = [WindowRun(f"r-{number}", "valid") for number in range(len(found.trials))]
     document = window_document(found, runs, {"name": "s"}, {"name": "b"}, 12.5)
     assert (document["in_flight"], document["smallest_in_flight"]) == (1, 1)
     assert document["trials"][1] == {

@@ -16,7 +16,7 @@ from bench_spark.config.suite import trials_of
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID, RunError
 from bench_spark.plan import total_rate_per_second
 from bench_spark.results.document import RunSummary, TrialOf
-from bench_spark.suites.suite_config import Abilities, SuiteTrials
+from bench_spark.suites.suite import Abilities, SuiteTrials
 
 RATES = """
 base: {phases: {measure_seconds: 1}, tags: {own: tag}}

@@ -22,16 +22,18 @@ from curves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.suites.throughput import Throughput, throughput_of, united
+from bench_spark.config.sections import Phases, Sampling
 from bench_spark.suites.window import (
     MOST_TRIALS,
     NARROW_ENOUGH,
     STARTUP_SECONDS,
-    Limits,
-    TrialTime,
+    WindowLimits,
     WindowSearch,
-    estimate,
+    WindowThroughput,
     find_window,
+    search_time,
+    throughput_of,
+    united,
 )
 
 UNIMODAL: dict[str, Curve] = {
@@ -49,7 +51,7 @@ def share_of_best(found: WindowSearch, curve: Curve) -> float:
 
 def test_without_noise_99_per_cent_of_the_best_is_found() -> None:
     for name, curve in UNIMODAL.items():
-        found = find_window(exact(curve), Limits())
+        found = find_window(exact(curve), WindowLimits())
         assert share_of_best(found, curve) >= 0.99, name
         assert len(found.trials) <= MOST_TRIALS, name
 
@@ -62,7 +64,7 @@ def test_without_noise_99_per_cent_of_the_best_is_found() -> None:
 )
 def test_without_noise_any_bell_is_found(peak: float, decades: float, base: float) -> None:
     # A base of 2 needs 17 steps to reach the furthest peak.
-    limits = Limits(base=base, most_trials=MOST_TRIALS if base > 2 else 30)
+    limits = WindowLimits(base=base, most_trials=MOST_TRIALS if base > 2 else 30)
     curve = bell(peak, decades)
     found = find_window(exact(curve), limits)
     whole = max(curve(max(1, int(peak))), curve(int(peak) + 1))
@@ -73,7 +75,7 @@ def test_without_noise_any_bell_is_found(peak: float, decades: float, base: floa
 def test_with_noise_of_5_per_cent_97_per_cent_of_the_best_is_found() -> None:
     for name, curve in UNIMODAL.items():
         for seed in range(20):
-            found = find_window(noisy(curve, seed), Limits())
+            found = find_window(noisy(curve, seed), WindowLimits())
             assert share_of_best(found, curve) >= 0.97, f"{name}, seed {seed}"
             assert len(found.trials) <= MOST_TRIALS
 
@@ -83,11 +85,11 @@ def test_with_noise_of_5_per_cent_97_per_cent_of_the_best_is_found() -> None:
 def test_whatever_the_trials_say_the_search_ends(values: list[float], noise: float) -> None:
     """Throughputs without any order: no search can be right, but it must not go on for ever."""
 
-    def run(in_flight: int) -> Throughput:
+    def run(in_flight: int) -> WindowThroughput:
         value = values[in_flight % len(values)]
         return throughput_of(in_flight, [np.linspace(value * (1 - noise), value * (1 + noise), 10)])
 
-    found = find_window(run, Limits(highest=100_000))
+    found = find_window(run, WindowLimits(highest=100_000))
     tried = [trial.in_flight for trial in found.trials]
     assert len(tried) <= MOST_TRIALS
     assert all(1 <= window <= 100_000 for window in tried)
@@ -101,43 +103,45 @@ def test_whatever_the_trials_say_the_search_ends(values: list[float], noise: flo
 
 
 def test_a_flat_curve_answers_with_its_smallest_window_at_once() -> None:
-    found = find_window(exact(flat), Limits())
+    found = find_window(exact(flat), WindowLimits())
     assert (found.chosen.in_flight, found.smallest.in_flight, found.end) == (1, 1, "plateau")
     assert len(found.trials) == 3
 
 
 def test_a_flat_curve_with_noise_answers_with_a_small_window() -> None:
-    answers = [find_window(noisy(flat, seed), Limits()).chosen.in_flight for seed in range(200)]
+    answers = [
+        find_window(noisy(flat, seed), WindowLimits()).chosen.in_flight for seed in range(200)
+    ]
     assert answers.count(1) >= 180
 
 
 @pytest.mark.parametrize("at", [5, 37, 100, 640])
 def test_a_plateau_answers_with_the_window_where_it_begins(at: int) -> None:
-    found = find_window(exact(knee(at)), Limits())
+    found = find_window(exact(knee(at)), WindowLimits())
     assert found.end == "plateau"
     assert found.chosen == found.smallest
     assert 0.99 * at <= found.chosen.in_flight <= 1.1 * at
 
 
 def test_a_curve_that_rises_for_ever_answers_with_the_highest_window() -> None:
-    found = find_window(exact(rising), Limits(highest=50_000))
+    found = find_window(exact(rising), WindowLimits(highest=50_000))
     assert (found.chosen.in_flight, found.end) == (50_000, "highest")
     assert [trial.in_flight for trial in found.trials] == [1, 10, 100, 1000, 10_000, 50_000]
 
 
 def test_a_curve_that_falls_at_once_answers_with_the_first_window() -> None:
-    found = find_window(exact(falling), Limits())
+    found = find_window(exact(falling), WindowLimits())
     assert (found.chosen.in_flight, found.smallest.in_flight) == (1, 1)
     assert found.end == "adjacent"
 
 
 def test_the_maximum_may_hide_between_the_first_two_steps() -> None:
-    found = find_window(exact(bell(3, 0.2)), Limits())
+    found = find_window(exact(bell(3, 0.2)), WindowLimits())
     assert found.chosen.in_flight == 3
 
 
 def test_the_bracket_is_narrowed_to_one_per_cent_of_its_mean() -> None:
-    found = find_window(exact(bell(700, 0.5)), Limits())
+    found = find_window(exact(bell(700, 0.5)), WindowLimits())
     assert found.end == "narrowed"
     assert found.chosen.in_flight == pytest.approx(700, rel=NARROW_ENOUGH)
     first_steps = [trial.in_flight for trial in islice(found.trials, 5)]
@@ -146,17 +150,17 @@ def test_the_bracket_is_narrowed_to_one_per_cent_of_its_mean() -> None:
 
 
 def test_a_single_window_is_its_own_answer() -> None:
-    found = find_window(exact(rising), Limits(lowest=1, highest=1))
+    found = find_window(exact(rising), WindowLimits(lowest=1, highest=1))
     assert (found.chosen.in_flight, len(found.trials)) == (1, 1)
 
 
 def test_a_broker_that_delivers_nothing_has_a_result_all_the_same() -> None:
-    found = find_window(exact(lambda in_flight: 0.0), Limits())
+    found = find_window(exact(lambda in_flight: 0.0), WindowLimits())
     assert found.chosen.median_per_second == 0
 
 
 def test_the_trials_end_the_search() -> None:
-    found = find_window(exact(bell(700, 0.5)), Limits(most_trials=7))
+    found = find_window(exact(bell(700, 0.5)), WindowLimits(most_trials=7))
     assert (found.end, len(found.trials)) == ("trials", 7)
     assert found.chosen == max(found.curve, key=lambda point: point.median_per_second)
 
@@ -168,25 +172,25 @@ def test_a_fall_within_the_noise_is_measured_once_more() -> None:
     """10 seems lower than 1 by chance; the second time it shows that it is higher."""
     medians = {1: [100.0], 10: [95.0, 145.0], 100: [50.0]}
 
-    def run(in_flight: int) -> Throughput:
+    def run(in_flight: int) -> WindowThroughput:
         answers = medians.get(in_flight, [80.0])
         return spread(in_flight, answers.pop(0) if len(answers) > 1 else answers[0], 6.0)
 
-    found = find_window(run, Limits(highest=1000))
+    found = find_window(run, WindowLimits(highest=1000))
     assert [trial.in_flight for trial in found.trials][:4] == [1, 10, 10, 100]
     assert found.chosen.in_flight == 10
     assert found.chosen.samples == 200
 
 
 def test_differences_that_do_not_matter_are_not_measured_again() -> None:
-    found = find_window(lambda f: spread(f, 100.0 + (f == 10) * 0.5, 2.0), Limits())
+    found = find_window(lambda f: spread(f, 100.0 + (f == 10) * 0.5, 2.0), WindowLimits())
     assert [trial.in_flight for trial in found.trials] == [1, 10, 100]
     assert found.chosen.in_flight == 1
 
 
 def test_two_golden_steps_within_the_noise_end_the_search() -> None:
     curve = bell(1000, 1)
-    found = find_window(lambda f: spread(f, curve(f), 8_000.0), Limits())
+    found = find_window(lambda f: spread(f, curve(f), 8_000.0), WindowLimits())
     assert found.end == "noise"
     assert len(found.trials) < MOST_TRIALS
 
@@ -243,15 +247,15 @@ def test_trials_that_disagree_are_as_unsure_as_their_distance() -> None:
 @pytest.mark.parametrize(
     ("limits", "steps"),
     [
-        (Limits(highest=1000), [1, 10, 100, 1000]),
-        (Limits(highest=500), [1, 10, 100, 500]),
-        (Limits(lowest=25, highest=5000), [100, 1000, 5000]),
-        (Limits(lowest=100, highest=100), [100]),
-        (Limits(base=2, highest=9), [1, 2, 4, 8, 9]),
-        (Limits(base=1.5, highest=6), [1, 2, 3, 4, 6]),
+        (WindowLimits(highest=1000), [1, 10, 100, 1000]),
+        (WindowLimits(highest=500), [1, 10, 100, 500]),
+        (WindowLimits(lowest=25, highest=5000), [100, 1000, 5000]),
+        (WindowLimits(lowest=100, highest=100), [100]),
+        (WindowLimits(base=2, highest=9), [1, 2, 4, 8, 9]),
+        (WindowLimits(base=1.5, highest=6), [1, 2, 3, 4, 6]),
     ],
 )
-def test_steps_are_the_powers_between_the_limits(limits: Limits, steps: list[int]) -> None:
+def test_steps_are_the_powers_between_the_limits(limits: WindowLimits, steps: list[int]) -> None:
     assert list(limits.steps()) == steps
     assert limits.first == steps[0]
 
@@ -268,34 +272,39 @@ def test_steps_are_the_powers_between_the_limits(limits: Limits, steps: list[int
 )
 def test_limits_without_a_window_are_refused(keys: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="window"):
-        Limits(**keys)  # type: ignore[arg-type]
+        WindowLimits(**keys)  # type: ignore[arg-type]
 
 
 # -- the estimate ----------------------------------------------------------------------------------
 
 
+PHASES = Phases(warmup_seconds=5, measure_seconds=10, drain_seconds=3)
+NO_SAMPLES = Sampling()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_estimate_is_within_a_factor_of_two_of_what_searches_take(seed: int) -> None:
     """Of curves that rise at first: one that is flat or falls from the start is settled sooner."""
-    told = estimate(TrialTime(5, 10, 5)).trials
+    told = search_time(PHASES, NO_SAMPLES).trials
     curves = [*(UNIMODAL[name] for name in UNIMODAL if "pipeline" in name), knee(37), rising]
-    taken = [len(find_window(noisy(curve, seed), Limits()).trials) for curve in curves]
+    taken = [len(find_window(noisy(curve, seed), WindowLimits()).trials) for curve in curves]
     assert all(told / 2 <= trials <= told * 2 for trials in taken)
 
 
 def test_the_estimate_counts_all_that_a_trial_consists_of() -> None:
-    told = estimate(TrialTime(5, 10, 3, overhead_seconds=2))
-    assert (told.trials, told.seconds) == (10, STARTUP_SECONDS + 170)
-    assert (told.most_trials, told.most_seconds) == (20, STARTUP_SECONDS + 400)
+    told = search_time(PHASES, NO_SAMPLES)
+    assert (told.trials, told.seconds) == (10, STARTUP_SECONDS + 160)
+    assert (told.most_trials, told.most_seconds) == (20, STARTUP_SECONDS + 380)
 
 
 @pytest.mark.parametrize(("sampled_seconds", "measured"), [(1, 1.5), (100, 10), (None, 10)])
-def test_samples_end_a_trial_early(sampled_seconds: float | None, measured: float) -> None:
-    told = estimate(TrialTime(5, 10, 3, sampled_seconds, overhead_seconds=2))
-    assert told.seconds == STARTUP_SECONDS + told.trials * (5 + measured + 2)
-    assert told.most_seconds == STARTUP_SECONDS + told.most_trials * (5 + 10 + 3 + 2)
+def test_samples_end_a_trial_early(sampled_seconds: int | None, measured: float) -> None:
+    samples = Sampling(samples=sampled_seconds or 0, threshold_seconds=1.0)
+    told = search_time(PHASES, samples)
+    assert told.seconds == STARTUP_SECONDS + told.trials * (5 + measured + 1)
+    assert told.most_seconds == STARTUP_SECONDS + told.most_trials * (5 + 10 + 3 + 1)
 
 
 def test_a_search_of_few_trials_is_estimated_by_them() -> None:
-    told = estimate(TrialTime(0, 1, 0, overhead_seconds=0), most_trials=4)
-    assert (told.trials, told.seconds) == (4, STARTUP_SECONDS + 4)
+    told = search_time(PHASES, NO_SAMPLES, most_trials=4)
+    assert (told.trials, told.seconds) == (4, STARTUP_SECONDS + 64)

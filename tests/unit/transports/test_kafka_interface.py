@@ -12,7 +12,7 @@ import pytest
 
 from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.models import Scenario
-from bench_spark.doctor.checks import program_checks
+from bench_spark.doctor import program_checks
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka import librdkafka
@@ -85,8 +85,7 @@ def test_a_run_on_it_is_refused_before_anything_connects() -> None:
 
 
 def found_by_doctor() -> Any:
-    (check,) = [one for one in program_checks() if one.name == "kafka client"]
-    return check.look()
+    return program_checks()["kafka client"]()
 
 
 def test_doctor_says_whether_it_is_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:

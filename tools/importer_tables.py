@@ -1,6 +1,6 @@
 """The tables of docs/coming-from.md that the importers know, made from what they import by.
 
-python -m bench_spark.importers.tables docs/coming-from.md
+python -m tools.importer_tables docs/coming-from.md
 """
 
 from __future__ import annotations

@@ -17,18 +17,21 @@ down until it has both a rate that is kept and one that is not.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 
-from bench_spark.errors import RunError
+from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID, RunError
 from bench_spark.report.descriptions import objective_text
 from bench_spark.report.formatting import count, per_cent, seconds
 from bench_spark.results.checks import LimitedBy
-from bench_spark.suites.throughput import Second
+from bench_spark.results.document import Document
+from bench_spark.suites.window import MeasuredTick
 
 MOST_UNSENT = 0.001
 """Share of the messages due that a run which kept its rate may not have sent."""
@@ -52,11 +55,13 @@ class Kept:
     """The objective that was missed, where nothing else fell short."""
     limit: str = ""
     """What the run's own audit says of the limit; empty where it says nothing."""
+    document: Document = field(default_factory=dict, repr=False, compare=False)
+    """The result that was judged."""
 
 
 def judge_rate(
-    document: Mapping[str, Any],
-    ticks: Sequence[Second],
+    document: Document,
+    ticks: Sequence[MeasuredTick],
     rate_per_second: float,
     backlog_at_start: int = 0,
 ) -> Kept:
@@ -73,10 +78,10 @@ def judge_rate(
     if why is None:
         missed = _missed_objective(document)
         if missed is None:
-            return Kept(True)
+            return Kept(True, document=document)
         objective, why = missed["objective"], objective_text(missed)
     limited_by, limit = _limit(document)
-    return Kept(False, limited_by, why, objective, limit)
+    return Kept(False, limited_by, why, objective, limit, document)
 
 
 def _limit(document: Mapping[str, Any]) -> tuple[LimitedBy, str]:
@@ -91,7 +96,7 @@ def _limit(document: Mapping[str, Any]) -> tuple[LimitedBy, str]:
 
 def _shortfall(
     document: Mapping[str, Any],
-    ticks: Sequence[Second],
+    ticks: Sequence[MeasuredTick],
     rate_per_second: float,
     backlog_at_start: int,
 ) -> str | None:
@@ -131,13 +136,13 @@ def _missed_objective(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return missed[0] if missed else None
 
 
-def backlogs(ticks: Sequence[Second], at_start: int = 0, copies: int = 1) -> list[int]:
+def backlogs(ticks: Sequence[MeasuredTick], at_start: int = 0, copies: int = 1) -> list[int]:
     """Deliveries still to come at the end of each tick; a message has as many as `copies`."""
     growth = np.cumsum([tick.sent * copies - tick.received for tick in ticks])
     return [int(at_start + more) for more in growth]
 
 
-def growth_per_second(ticks: Sequence[Second], backlog: Sequence[int]) -> float:
+def growth_per_second(ticks: Sequence[MeasuredTick], backlog: Sequence[int]) -> float:
     """Slope of the line through the backlog that fits best; 0 if there is but one tick."""
     if len(ticks) < 2:
         return 0.0
@@ -163,6 +168,10 @@ LOWEST_RATE = 1.0
 class RateTrial:
     rate_per_second: float
     verdict: Kept
+
+    @property
+    def document(self) -> Document:
+        return self.verdict.document
 
 
 RunAtRate = Callable[[float], Kept]
@@ -412,3 +421,142 @@ class _OpenVotes(_Votes):
             steps = min(2 ** (len(self._rates) - 1), LONGEST_STEP_DOWN)
             return max(LOWEST_RATE, _plain(self._rates[0] / self._step**steps))
         return super().next_rate()
+
+
+def standing_for(found: Sustained) -> RateTrial:
+    """The trial that stands for the answer: at the rate that was found, one that kept it, and is
+    valid if there is such; if no rate was kept, one at the lowest."""
+    rate = found.rate_per_second
+    if rate is None:
+        rate = min(trial.rate_per_second for trial in found.trials)
+    at_rate = [trial for trial in found.trials if trial.rate_per_second == rate]
+    return max(at_rate, key=lambda trial: (trial.verdict.kept, trial.document["status"] == "valid"))
+
+
+def received_per_second(document: Mapping[str, Any]) -> float:
+    """The throughput that a search starts from, of messages: copies are not counted."""
+    return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)
+
+
+def status_of(found: Sustained) -> str:
+    """Valid if a rate was found, the search is settled, and the run that stands for it is valid.
+
+    Loads above the answer are degraded by their nature and do not count."""
+    is_found = found.rate_per_second is not None and found.is_settled
+    is_valid = is_found and standing_for(found).document["status"] == "valid"
+    return "valid" if is_valid else "degraded"
+
+
+def exit_code_of(found: Sustained, all_codes: Iterable[int]) -> int:
+    """Of a search: by its status, but confirmed messages that were lost count in whatever load."""
+    if EXIT_DATA_LOST in all_codes:
+        return EXIT_DATA_LOST
+    return EXIT_VALID if status_of(found) == "valid" else EXIT_DEGRADED
+
+
+PERCENTILES = ("p50", "p99")
+HONEST, FALLBACK = "delivery_latency", "latency"
+"""The first counts from the moment at which a message was due, and so contains what a rate that is
+too high does to it; bodies that carry one time only have the other."""
+
+
+def rate_document(
+    found: Sustained,
+    unthrottled: Document,
+    scenario: Mapping[str, Any],
+    broker: Mapping[str, Any],
+    took_seconds: float,
+) -> dict[str, Any]:
+    """`unthrottled` is the result that the search began with; scenario and broker as they are
+    stored."""
+    standing = standing_for(found)
+    measure = _measure_of(standing.document)
+    trials = [
+        _trial(1, unthrottled, measure),
+        *(_trial(number, one.document, measure, one) for number, one in enumerate(found.trials, 2)),
+    ]
+    return {
+        "status": status_of(found),
+        "rate_per_second": found.rate_per_second,
+        "above_per_second": found.above_per_second,
+        "range_low_per_second": found.rate_per_second,
+        "range_high_per_second": found.range_high_per_second,
+        "is_settled": found.is_settled,
+        "is_lower_bound": found.is_lower_bound,
+        "limited_by": found.limited_by,
+        "limit": found.limit,
+        "objective": found.objective,
+        "text": found.text,
+        "run_id": standing.document["run_id"],
+        "measure": measure,
+        **_percentiles(standing.document, measure),
+        "unthrottled_per_second": received_per_second(unthrottled),
+        "end": found.end,
+        "end_text": ENDS[found.end],
+        "edge_trials": [trials[place + 1]["trial"] for place in found.edge],
+        "took_seconds": took_seconds,
+        "trials": trials,
+        "curve": _curve(trials),
+        "scenario": scenario,
+        "broker": broker,
+    }
+
+
+def _measure_of(document: Document) -> str:
+    return HONEST if HONEST in (document.get("measures") or {}) else FALLBACK
+
+
+def _trial(
+    number: int, document: Document, measure: str, trial: RateTrial | None = None
+) -> dict[str, Any]:
+    """Without a trial: the unthrottled run, which has no schedule to be late for, no verdict."""
+    verdict = trial.verdict if trial else Kept(True)
+    return {
+        "trial": number,
+        "run_id": document["run_id"],
+        "status": document["status"],
+        "rate_per_second": trial.rate_per_second if trial else None,
+        "sent_per_second": document["rates"]["send_rate"],
+        "received_per_second": received_per_second(document),
+        "kept": verdict.kept if trial else None,
+        "limited_by": verdict.limited_by,
+        "objective": verdict.objective,
+        "why": verdict.why,
+        "limit": verdict.limit,
+        **_percentiles(document, measure if trial else FALLBACK),
+    }
+
+
+def _percentiles(document: Document, measure: str) -> dict[str, Any]:
+    found = (document.get("measures") or {}).get(measure) or {}
+    bounds = found.get("lower_bounds") or ()
+    values = {f"{name}_us": found.get(f"{name}_us") for name in PERCENTILES}
+    return values | {f"{name}_is_lower_bound": f"{name}_us" in bounds for name in PERCENTILES}
+
+
+def _curve(trials: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Latency over the rate, in order of rates: of what was tried several times the middle."""
+    paced = [trial for trial in trials if trial["rate_per_second"] is not None]
+    paced.sort(key=lambda trial: trial["rate_per_second"])
+    return [
+        _point(rate, list(group))
+        for rate, group in groupby(paced, key=lambda trial: trial["rate_per_second"])
+    ]
+
+
+def _point(rate_per_second: float, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kept = sum(trial["kept"] for trial in trials)
+    point: dict[str, Any] = {
+        "rate_per_second": rate_per_second,
+        "trials": len(trials),
+        "trials_kept": kept,
+        "kept": kept > len(trials) / 2,
+    }
+    for name in PERCENTILES:
+        known = [trial[f"{name}_us"] for trial in trials if trial[f"{name}_us"] is not None]
+        point |= {
+            f"{name}_us": statistics.median(known) if known else None,
+            f"{name}_low_us": min(known, default=None),
+            f"{name}_high_us": max(known, default=None),
+        }
+    return point

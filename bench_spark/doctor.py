@@ -1,20 +1,31 @@
-"""What is looked at: the program's own needs, the computer, the store and the brokers."""
+"""Whether this machine and these brokers are ready for a run, and how to mend what is not.
+
+Looks at what bench-spark itself needs, the computer, the store and brokers, side by side and at
+none for long. Nothing is fetched, made or changed. A broker is connected to and logged in to, and
+no more.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import json
 import os
 import re
 import resource
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 import psutil
 from packaging.requirements import Requirement
+from rich.text import Text
 
 from bench_spark import brokers, jars, java
 from bench_spark.agent.host import SLICE_NS, short_time_slice
@@ -22,7 +33,6 @@ from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.loader import load_broker
 from bench_spark.config.models import Scenario
 from bench_spark.core import kernel_cache, kernels
-from bench_spark.doctor.finding import Check, Finding, failing, ok, warning
 from bench_spark.errors import (
     BenchError,
     BrokerRefused,
@@ -32,10 +42,94 @@ from bench_spark.errors import (
     LoginRefused,
     WrongProtocol,
 )
+from bench_spark.report.formatting import one_line
+from bench_spark.report.terminal import console_for, print_block
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
 from bench_spark.transports.registry import kind_of
 from bench_spark.transports.sockets.listening import listen_at
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """A run works, but something will be slower or less certain than it could be."""
+    FAILING = "failing"
+    """A run that needs this does not work."""
+
+
+class Finding(NamedTuple):
+    level: Level
+    text: str
+    """What is so."""
+    mend: str = ""
+    """What to do about it; empty where all is well."""
+
+
+ok = partial(Finding, Level.OK)
+warning = partial(Finding, Level.WARNING)
+failing = partial(Finding, Level.FAILING)
+
+Checks = Mapping[str, Callable[[], Finding]]
+"""By name: what is looked at."""
+
+
+def examine(checks: Checks, timeout_seconds: float) -> dict[str, Finding]:
+    """What each check has found, in their order; what takes too long has failed.
+
+    The threads are daemons: one that hangs in a system call does not keep the program from ending.
+    """
+    found: dict[str, Finding] = {}
+
+    def look(name: str) -> None:
+        try:
+            found[name] = checks[name]()
+        except BenchError as error:
+            found[name] = failing(str(error), "see above")
+        except Exception as error:  # a check that breaks must not hide what the others found
+            text = f"could not be checked: {type(error).__name__}"
+            found[name] = failing(text, "this is a bug in bench-spark: report it")
+
+    threads = [threading.Thread(target=look, args=(name,), daemon=True) for name in checks]
+    deadline = time.monotonic() + timeout_seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    silent = failing(
+        f"no answer within {timeout_seconds:g} s",
+        "try it by hand: something on the way neither answers nor refuses; or give --timeout",
+    )
+    return {name: found.get(name, silent) for name in checks}
+
+
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILING: "red"}
+_LEVEL_WIDTH = max(map(len, Level))
+
+
+def write_findings(findings: Mapping[str, Finding], writer: TextIO) -> None:
+    """A line per check, and what to do under each that is not well."""
+    name_width = max(map(len, findings), default=0)
+    console = console_for(writer)
+    for name, finding in findings.items():
+        level = (f"{finding.level:<{_LEVEL_WIDTH}}", _STYLES[finding.level])
+        text = f"  {name:<{name_width}}  {one_line(finding.text)}"
+        print_block(console, Text.assemble(level, text))
+        if finding.mend:
+            writer.write(f"{'':{_LEVEL_WIDTH + name_width + 4}}-> {one_line(finding.mend)}\n")
+
+
+def write_findings_json(findings: Mapping[str, Finding], writer: TextIO) -> None:
+    document = {
+        "ready": all(finding.level is not Level.FAILING for finding in findings.values()),
+        "checks": [
+            {"check": name, "level": str(level), "text": text, "mend": mend or None}
+            for name, (level, text, mend) in findings.items()
+        ],
+    }
+    json.dump(document, writer, indent=2)
+    writer.write("\n")
+
 
 FEWEST_CORES = 2
 LEAST_MEMORY_BYTES, GOOD_MEMORY_BYTES = 1_500_000_000, 3_000_000_000
@@ -48,53 +142,50 @@ _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clock
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 
 
-def machine_checks() -> list[Check]:
-    return [
-        Check("cores", lambda: cores_finding(len(os.sched_getaffinity(0)))),
-        Check("memory", lambda: memory_finding(psutil.virtual_memory().available)),
-        Check("open files", lambda: files_finding(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
-        Check("clock", lambda: clock_finding(read_clock_state())),
-        Check("clock source", lambda: clock_source_finding(_clock_source())),
-        Check("time slice", _time_slice),
-    ]
+def machine_checks() -> Checks:
+    return {
+        "cores": lambda: cores_finding(len(os.sched_getaffinity(0))),
+        "memory": lambda: memory_finding(psutil.virtual_memory().available),
+        "open files": lambda: files_finding(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        "clock": lambda: clock_finding(read_clock_state()),
+        "clock source": lambda: clock_source_finding(_clock_source()),
+        "time slice": _time_slice,
+    }
 
 
 def cores_finding(cores: int) -> Finding:
     if cores < FEWEST_CORES:
         return warning(
-            "cores",
             f"{cores} core: Spark and the load compete for it",
             f"use a machine with {FEWEST_CORES} or more, or agents on a cluster (docs/cluster.md)",
         )
-    return ok("cores", f"{cores} cores")
+    return ok(f"{cores} cores")
 
 
 def memory_finding(available_bytes: int) -> Finding:
     text = f"{available_bytes / 1e9:.1f} GB available"
     if available_bytes < LEAST_MEMORY_BYTES:
-        return failing("memory", text, "end what uses it: Spark here needs some 2 GB")
+        return failing(text, "end what uses it: Spark here needs some 2 GB")
     if available_bytes < GOOD_MEMORY_BYTES:
-        return warning("memory", text, "end what uses it: 3 GB leave room for a broker beside it")
-    return ok("memory", text)
+        return warning(text, "end what uses it: 3 GB leave room for a broker beside it")
+    return ok(text)
 
 
 def files_finding(hard_limit: int) -> Finding:
     """The soft limit is raised by whoever needs more; the hard one is the system's."""
     if hard_limit == resource.RLIM_INFINITY:
-        return ok("open files", "as many as wanted")
+        return ok("as many as wanted")
     text = f"a process may open up to {hard_limit}"
     if hard_limit < FEW_FILES:
         return warning(
-            "open files",
             f"{text}: enough for some {max(0, hard_limit - 200)} connections per agent",
             "raise the hard limit: `nofile` in /etc/security/limits.conf, or LimitNOFILE= of the "
             "service",
         )
-    return ok("open files", text)
+    return ok(text)
 
 
-@dataclass(frozen=True)
-class ClockState:
+class ClockState(NamedTuple):
     """What the kernel says of its clock; offsets as NTP keeps them."""
 
     is_synchronised: bool
@@ -133,14 +224,14 @@ def read_clock_state() -> ClockState | None:
 def clock_finding(state: ClockState | None) -> Finding:
     mend = "start chrony or systemd-timesyncd; matters where agents run on several machines"
     if state is None:
-        return warning("clock", "the system does not say whether it is synchronised", mend)
+        return warning("the system does not say whether it is synchronised", mend)
     if not state.is_synchronised:
-        return warning("clock", "nobody keeps it synchronised (NTP)", mend)
+        return warning("nobody keeps it synchronised (NTP)", mend)
     text = f"synchronised, off by at most {state.most_error_us / 1000:g} ms"
     drift = f"{text}; corrected by {state.frequency_ppm:+.1f} ppm"
     if state.most_error_us > MOST_CLOCK_ERROR_US:
-        return warning("clock", drift, "look whether its time server is reachable and near")
-    return ok("clock", drift)
+        return warning(drift, "look whether its time server is reachable and near")
+    return ok(drift)
 
 
 def _clock_source() -> str | None:
@@ -151,16 +242,14 @@ def _clock_source() -> str | None:
 
 
 def clock_source_finding(source: str | None) -> Finding:
-    check = "clock source"
     if source is None:
-        return ok(check, "the system does not name it")
+        return ok("the system does not name it")
     if source not in GOOD_CLOCK_SOURCES:
         return warning(
-            check,
             f"{source}: reading it takes long, and every message is stamped",
             "boot with clocksource=tsc if the processor's counter is stable",
         )
-    return ok(check, source)
+    return ok(source)
 
 
 def _time_slice() -> Finding:
@@ -169,20 +258,17 @@ def _time_slice() -> Finding:
 
 
 def time_slice_finding(granted_ns: int | None) -> Finding:
-    check = "time slice"
     if granted_ns is None:
         return warning(
-            check,
             "this kernel does not grant short ones: on a busy machine agents wake up late",
             "use Linux 6.12 or newer, or keep the machine's cores idle beside the load",
         )
     if granted_ns > SLICE_NS:
         return warning(
-            check,
             f"{granted_ns / 1e6:g} ms granted, {SLICE_NS / 1e6:g} ms asked for",
             "on a busy machine agents wake up late; keep its cores idle beside the load",
         )
-    return ok(check, f"agents are granted {granted_ns / 1e6:g} ms")
+    return ok(f"agents are granted {granted_ns / 1e6:g} ms")
 
 
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
@@ -191,23 +277,18 @@ LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def place_checks(store: str, references: Sequence[str]) -> list[Check]:
-    return [
-        Check("store", lambda: _store(store)),
-        *(
-            Check(f"broker {reference}", lambda reference=reference: _broker(reference))  # type: ignore[misc]
-            for reference in references
-        ),
-    ]
+def place_checks(store: str, references: Sequence[str]) -> Checks:
+    brokers_named = {f"broker {name}": partial(_broker, name) for name in references}
+    return {"store": lambda: _store(store), **brokers_named}
 
 
 def _store(store: str) -> Finding:
     if _URI.match(store) and not store.startswith("file://"):
-        return ok("store", f"{store} is elsewhere; a run proves that every executor sees it")
+        return ok(f"{store} is elsewhere; a run proves that every executor sees it")
     path = Path(store.removeprefix("file://")).absolute()
     there = next(place for place in (path, *path.parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        return failing("store", f"{path} cannot be written", "give --store or BENCH_SPARK_STORE")
+        return failing(f"{path} cannot be written", "give --store or BENCH_SPARK_STORE")
     return store_finding(path, shutil.disk_usage(there).free)
 
 
@@ -215,12 +296,11 @@ def store_finding(path: Path, free_bytes: int) -> Finding:
     text = f"{path}: {free_bytes / 1e9:.1f} GB free"
     mend = "make room, or choose another place with --store or BENCH_SPARK_STORE"
     if free_bytes < LEAST_DISK_BYTES:
-        return failing("store", text, mend)
-    return warning("store", text, mend) if free_bytes < GOOD_DISK_BYTES else ok("store", text)
+        return failing(text, mend)
+    return warning(text, mend) if free_bytes < GOOD_DISK_BYTES else ok(text)
 
 
 def _broker(reference: str) -> Finding:
-    check = f"broker {reference}"
     try:
         broker = load_broker(reference)
         credentials = resolve_credentials(broker)
@@ -229,15 +309,15 @@ def _broker(reference: str) -> Finding:
         if may_listen and _can_listen(broker):
             host, port = broker.address()
             where = f"port {port}" if port else "a free port"
-            return ok(check, f"consumers can listen at {where} of {host}, where nobody does yet")
+            return ok(f"consumers can listen at {where} of {host}, where nobody does yet")
         # Whoever is there already is a system that producers send to.
         scenario = Scenario(consumers=0) if may_listen else Scenario()
         facts = probed(TransportContext("doctor", scenario, broker, credentials))
     except BenchError as error:
-        return failing(check, str(error), remedy(error, reference))
+        return failing(str(error), remedy(error, reference))
     host, port = broker.address()
     where = f"at {host}:{port}" if port else "in memory"
-    return ok(check, f"{facts.product} {facts.version} {where} can be used")
+    return ok(f"{facts.product} {facts.version} {where} can be used")
 
 
 def _can_listen(broker: Broker) -> bool:
@@ -270,25 +350,25 @@ DISTRIBUTION = "bench-spark"
 SETUP = "run `make setup` once with access to the network"
 
 
-def program_checks() -> list[Check]:
-    return [
-        Check("python", lambda: python_finding(sys.version_info[:3])),
-        Check("packages", _packages),
-        Check("kafka client", _kafka_client),
-        Check("spark", _spark),
-        Check("java", _java),
-        *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _jar_sets()),  # type: ignore[misc]
-        Check("class archive", _class_archive),
-        Check("kernels", _kernels),
-    ]
+def program_checks() -> Checks:
+    return {
+        "python": lambda: python_finding(sys.version_info[:3]),
+        "packages": _packages,
+        "kafka client": _kafka_client,
+        "spark": _spark,
+        "java": _java,
+        **{f"jars {name}": partial(_jars, name) for name in _jar_sets()},
+        "class archive": _class_archive,
+        "kernels": _kernels,
+    }
 
 
 def python_finding(version: tuple[int, int, int]) -> Finding:
     text = "Python " + ".".join(map(str, version))
     if version[:2] < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        return failing("python", text, f"install Python {oldest} or newer")
-    return ok("python", f"{text} ({sys.executable})")
+        return failing(text, f"install Python {oldest} or newer")
+    return ok(f"{text} ({sys.executable})")
 
 
 def _packages() -> Finding:
@@ -296,9 +376,7 @@ def _packages() -> Finding:
         required = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return warning(
-            "packages",
-            f"{DISTRIBUTION} is not installed, so nothing says which packages it needs",
-            SETUP,
+            f"{DISTRIBUTION} is not installed, so nothing says which packages it needs", SETUP
         )
     return packages_finding(required)
 
@@ -317,10 +395,10 @@ def packages_finding(required: Iterable[str]) -> Finding:
         if not wanted.specifier.contains(version, prereleases=True):
             others.append(f"{wanted.name} {version}, not {wanted.specifier}")
     if missing:
-        return failing("packages", f"missing: {', '.join(missing)}", SETUP)
+        return failing(f"missing: {', '.join(missing)}", SETUP)
     if others:
-        return warning("packages", f"outside the range that was tried: {'; '.join(others)}", SETUP)
-    return ok("packages", "all in the ranges that were tried")
+        return warning(f"outside the range that was tried: {'; '.join(others)}", SETUP)
+    return ok("all in the ranges that were tried")
 
 
 def _kafka_client() -> Finding:
@@ -328,31 +406,31 @@ def _kafka_client() -> Finding:
     try:
         from bench_spark.transports.kafka.librdkafka import client_library, require_interface
     except ImportError as error:
-        return failing("kafka client", f"cannot be imported: {error}", SETUP)
+        return failing(f"cannot be imported: {error}", SETUP)
     try:
         require_interface()
     except EnvironmentNotReady as error:
-        return failing("kafka client", str(error), SETUP)
-    return ok("kafka client", f"{client_library()}, with the C interface that runs use")
+        return failing(str(error), SETUP)
+    return ok(f"{client_library()}, with the C interface that runs use")
 
 
 def _spark() -> Finding:
     try:
         version = importlib.metadata.version("pyspark")
-        return ok("spark", f"Spark {version}, which {jars.delta_set(version).title} fits")
+        return ok(f"Spark {version}, which {jars.delta_set(version).title} fits")
     except importlib.metadata.PackageNotFoundError:
-        return failing("spark", "pyspark is not installed", SETUP)
+        return failing("pyspark is not installed", SETUP)
     except EnvironmentNotReady as error:
-        return failing("spark", str(error), "pip install 'pyspark==4.2.*'")
+        return failing(str(error), "pip install 'pyspark==4.2.*'")
 
 
 def _java() -> Finding:
     try:
         command = java.require_java()
     except EnvironmentNotReady as error:
-        return failing("java", str(error), java.HOW_TO_INSTALL)
+        return failing(str(error), java.HOW_TO_INSTALL)
     version = java.java_version_text(command).splitlines()[:1]
-    return ok("java", f"{version[0] if version else 'Java'} ({command})")
+    return ok(f"{version[0] if version else 'Java'} ({command})")
 
 
 def _jar_sets() -> list[str]:
@@ -364,37 +442,33 @@ def _jar_sets() -> list[str]:
 
 def _jars(name: str) -> Finding:
     """Spark's are needed by every run, those of the brokers only to start them here."""
-    check, title = f"jars {name}", jars.known_sets()[name].title
+    title = jars.known_sets()[name].title
     try:
         found = jars.jar_set(name, fetch=False)
     except EnvironmentNotReady as error:
         if jars.known_sets()[name].spark:
-            return failing(check, str(error), SETUP)
-        return warning(check, str(error), f"{SETUP}; only `bench-spark broker start` needs them")
-    return ok(check, f"{title}: {len(found)} files")
+            return failing(str(error), SETUP)
+        return warning(str(error), f"{SETUP}; only `bench-spark broker start` needs them")
+    return ok(f"{title}: {len(found)} files")
 
 
 def _class_archive() -> Finding:
-    check = "class archive"
     try:
         jars.jar_set(jars.delta_set().name, fetch=False)  # its path is part of the archive's name
         archive = jars.class_data_archive()
     except EnvironmentNotReady:
-        return warning(check, "cannot be there without Java and the jars", "see java and jars")
+        return warning("cannot be there without Java and the jars", "see java and jars")
     if archive is None:
         return warning(
-            check,
             "there is none: Spark starts some seconds later than it could",
             "run `make setup`, or `python -m bench_spark.spark.class_archive`",
         )
-    return ok(check, str(archive))
+    return ok(str(archive))
 
 
 def _kernels() -> Finding:
     return kernels_finding(
-        kernels.are_compiled(),
-        kernel_cache.compiled_count(),
-        str(kernels.kernels_directory()),
+        kernels.are_compiled(), kernel_cache.compiled_count(), str(kernels.kernels_directory())
     )
 
 
@@ -402,14 +476,12 @@ def kernels_finding(are_compiled: bool, files: int, directory: str) -> Finding:
     """Whether the agents' inner loops are compiled, and where the files are."""
     if not are_compiled:
         return warning(
-            "kernels",
             "not compiled: NUMBA_DISABLE_JIT is set, so agents are some hundred times slower",
             "unset NUMBA_DISABLE_JIT",
         )
     if not files:
         return warning(
-            "kernels",
             f"none are compiled in {directory}: the first agents compile them, which takes seconds",
             "run `make setup`, or `python -m bench_spark.core.kernel_cache`",
         )
-    return ok("kernels", f"{files} compiled ({directory})")
+    return ok(f"{files} compiled ({directory})")

@@ -10,21 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends, scenario_at
-from bench_spark.config.models import Scenario
+from bench_spark.config.models import Scenario, at_whole_rate
 from bench_spark.config.objectives import UNIT_OF_PATH, parse_objective
 from bench_spark.config.sections import Load
+from bench_spark.config.suite import RATE
 from bench_spark.core.throughput import F64
-from bench_spark.doctor.preflight import with_remedy
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError, RunError
 from bench_spark.plan import make_plan
 from bench_spark.report.formatting import count, rate, seconds
 from bench_spark.report.live import Steps, display_for_trials, silent_display
 from bench_spark.results.document import TrialOf
-from bench_spark.runs import RunConfig, launched
+from bench_spark.runs import RunConfig, launched, with_remedy
 from bench_spark.store.delta import Store
-from bench_spark.suites.rate_trials import RateRun, received_per_second
-from bench_spark.suites.throughput import Throughput, measured_ticks, rates_of_ticks, throughput_of
-from bench_spark.suites.window import Limits, TrialRun, TrialTime, estimate, first_step
+from bench_spark.suites.rate import Kept, judge_rate, received_per_second
+from bench_spark.suites.window import (
+    WindowLimits,
+    WindowRun,
+    WindowThroughput,
+    first_step,
+    measured_ticks,
+    rates_of_ticks,
+    search_time,
+    throughput_of,
+)
 
 if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary
@@ -32,20 +40,11 @@ if TYPE_CHECKING:
 
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
-_RATE = "load.rate_per_second"
 
 
 def announcement(what: str, scenario: Scenario, most_trials: int) -> str:
     """What is searched, and how long that will take."""
-    phases = scenario.phases
-    sampling = scenario.sampling
-    time_of_one = TrialTime(
-        phases.warmup_seconds,
-        phases.measure_seconds,
-        phases.drain_seconds,
-        sampling.samples * sampling.threshold_seconds if sampling.samples else None,
-    )
-    estimated = estimate(time_of_one, most_trials)
+    estimated = search_time(scenario.phases, scenario.sampling, most_trials)
     return (
         f"searching {what}: probably {estimated.trials} trials in about "
         f"{seconds(round(estimated.seconds))}, at most {estimated.most_trials} in "
@@ -76,7 +75,7 @@ class SearchTrials:
         self._display = display
         self._of_trials = of_trials
         self._engine = Engine(spark, store, of_trials)
-        self.runs: list[TrialRun] = []
+        self.runs: list[WindowRun] = []
         self.exit_codes: list[int] = []
 
     @property
@@ -102,7 +101,7 @@ class SearchTrials:
         if summary.exit_code >= EXIT_INTERRUPTED:
             self._display.step(f"interrupted; {len(self.runs)} whole trials are in the store")
             raise SystemExit(summary.exit_code)
-        self.runs.append(TrialRun(trial.plan.run_id, summary.document["status"]))
+        self.runs.append(WindowRun(trial.plan.run_id, summary.document["status"]))
         self.exit_codes.append(summary.exit_code)
         return summary
 
@@ -120,7 +119,7 @@ class SearchTrials:
     # -- of rates --------------------------------------------------------------------------------
 
     def run_unthrottled(self) -> RunSummary:
-        summary = self.run(self.scenario, {_RATE: "max"}, "unthrottled")
+        summary = self.run(self.scenario, {RATE: "max"}, "unthrottled")
         found = received_per_second(summary.document)
         if not found:
             raise RunError(
@@ -130,13 +129,18 @@ class SearchTrials:
         self.report(f"unthrottled, {rate(found)} msg/s received")
         return summary
 
-    def report_verdict(self, run: RateRun) -> None:
-        verdict = "kept" if run.verdict.kept else f"not kept, {run.verdict.why}"
-        self.report(f"{rate(run.rate_per_second)} msg/s {verdict}")
+    def run_at_rate(self, rate_per_second: float) -> Kept:
+        shown = f"{rate(rate_per_second)} msg/s"
+        scenario = at_whole_rate(self.scenario, rate_per_second)
+        document = self.run(scenario, {RATE: f"{rate_per_second:.10g}"}, shown).document
+        ticks = measured_ticks(self.ticks(document["run_id"]))
+        verdict = judge_rate(document, ticks, rate_per_second)
+        self.report(f"{shown} kept" if verdict.kept else f"{shown} not kept, {verdict.why}")
+        return verdict
 
     # -- of windows ------------------------------------------------------------------------------
 
-    def run_windowed(self, in_flight: int) -> Throughput:
+    def run_windowed(self, in_flight: int) -> WindowThroughput:
         summary = self.run(
             windowed(self.scenario, in_flight),
             {"load.in_flight": str(in_flight)},
@@ -215,7 +219,7 @@ def refuse_objectives_of_rates(scenario: Scenario) -> None:
 # -- windows ---------------------------------------------------------------------------------------
 
 
-def window_limits(scenario: Scenario, ends: Ends, base: float, highest: int | None) -> Limits:
+def window_limits(scenario: Scenario, ends: Ends, base: float, highest: int | None) -> WindowLimits:
     """Which windows are tried; `highest` unset: as many messages as `load.backlog_limit_bytes`
     holds."""
     transaction = max(
@@ -233,7 +237,7 @@ def window_limits(scenario: Scenario, ends: Ends, base: float, highest: int | No
             f"--highest: {highest} is below {first}, the first window to try: windows begin with a "
             f"power of {base:g} {holds}".rstrip()
         )
-    return Limits(lowest, min(highest, HIGHEST_WINDOW), base)
+    return WindowLimits(lowest, min(highest, HIGHEST_WINDOW), base)
 
 
 def transaction_messages(scenario: Scenario, broker: Broker) -> int:

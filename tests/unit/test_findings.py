@@ -10,27 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from bench_spark.doctor.checks import (
+from bench_spark.doctor import (
     ClockState,
+    Finding,
+    Level,
     clock_finding,
     clock_source_finding,
     cores_finding,
+    examine,
+    failing,
     files_finding,
     kernels_finding,
     machine_checks,
     memory_finding,
+    ok,
     packages_finding,
     python_finding,
     store_finding,
     time_slice_finding,
-)
-from bench_spark.doctor.finding import (
-    Check,
-    Finding,
-    Level,
-    examine,
-    failing,
-    ok,
     warning,
     write_findings,
     write_findings_json,
@@ -85,15 +82,13 @@ def test_a_check_that_hangs_fails_and_the_others_answer() -> None:
 
     def hang() -> Finding:
         never.wait()
-        return ok("a", "late")
+        return ok("late")
 
-    found = examine([Check("a", hang), Check("b", lambda: ok("b", "well"))], timeout_seconds=0.2)
+    found = examine({"a": hang, "b": lambda: ok("well")}, timeout_seconds=0.2)
     never.set()
-    assert [(finding.check, finding.level) for finding in found] == [
-        ("a", Level.FAILING),
-        ("b", Level.OK),
-    ]
-    assert "no answer within 0.2 s" in found[0].text
+    levels = [(name, finding.level) for name, finding in found.items()]
+    assert levels == [("a", Level.FAILING), ("b", Level.OK)]
+    assert "no answer within 0.2 s" in found["a"].text
 
 
 def test_a_check_that_raises_has_failed() -> None:
@@ -103,18 +98,23 @@ def test_a_check_that_raises_has_failed() -> None:
     def break_down() -> Finding:
         raise KeyError("secret")
 
-    ready, broken = examine([Check("a", refuse), Check("b", break_down)], timeout_seconds=10)
+    found = examine({"a": refuse, "b": break_down}, timeout_seconds=10)
+    ready, broken = found.values()
     assert (ready.level, ready.text) == (Level.FAILING, "no Java")
     assert (broken.level, broken.text) == (Level.FAILING, "could not be checked: KeyError")
 
 
 def test_this_machine_can_be_examined() -> None:
     found = examine(machine_checks(), timeout_seconds=30)
-    assert [finding.check for finding in found] == [check.name for check in machine_checks()]
-    assert not [finding for finding in found if "could not be checked" in finding.text]
+    assert list(found) == list(machine_checks())
+    assert not [one for one in found.values() if "could not be checked" in one.text]
 
 
-FINDINGS = [ok("java", "Java 17"), warning("clock", "adrift", "set it"), failing("a b", "x", "y")]
+FINDINGS = {
+    "java": ok("Java 17"),
+    "clock": warning("adrift", "set it"),
+    "a b": failing("x", "y"),
+}
 
 
 def test_people_read_a_line_per_check_and_what_to_do() -> None:
