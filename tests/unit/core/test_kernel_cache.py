@@ -19,7 +19,8 @@ import pytest
 import small_kernels
 
 from bench_spark.core import kernel_cache
-from bench_spark.core.kernels import KERNELS, PACKAGE, directory_name, kernel_sources
+from bench_spark.core.kernel_files import PACKAGE, directory_name, kernel_sources
+from bench_spark.core.kernels import KERNELS
 from tools.pack_environment import compiled_kernels
 
 HERE = Path(__file__).parent
@@ -27,7 +28,7 @@ HERE = Path(__file__).parent
 PROGRAM = """
 import json, sys
 import small_kernels
-from bench_spark.core import kernel_cache, kernels
+from bench_spark.core import kernel_cache, kernel_files
 if len(sys.argv) > 1:
     small_kernels.STEP = int(sys.argv[1])
 kernel_cache.warm_up()
@@ -37,7 +38,7 @@ print(json.dumps({
     "found": total(np.full(4, 200, np.uint8), 4),
     "loaded": sum(total.stats.cache_hits.values()),
     "compiled": sum(total.stats.cache_misses.values()),
-    "directory": str(kernels.kernels_directory()),
+    "directory": str(kernel_files.kernels_directory()),
     "cpu": total.targetctx.codegen().magic_tuple()[1:],
 }))
 """
