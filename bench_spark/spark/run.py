@@ -271,8 +271,8 @@ class Run:
 
         Unwarmed, a short run would be over before the query's first batch. On a cluster agents are
         placed first: slots that the query's first batch has taken would crowd them on the others.
-        What is left then, one slot at least, is what the query will have during the load, so that a
-        row is sent through it again where it has been running since an earlier trial.
+        What is left then, one slot at least, is what the query will have during the load. A row is
+        sent through it again, until one is in time: the first batches of a cold cluster are slow.
         """
         is_cluster = not master_of(self._spark).startswith("local")
 
@@ -281,9 +281,8 @@ class Run:
                 while is_cluster and not control.all_joined.wait(WATCH_SECONDS):
                     if self._is_over.is_set():
                         return
-                was_ready = self._metrics.is_running
                 self._metrics.make_ready(self._start_timeout)
-                if is_cluster and was_ready:
+                if is_cluster:
                     self._metrics.prove_ready(self._start_timeout)
             except BenchError as error:
                 self._start_error = error

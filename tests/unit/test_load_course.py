@@ -66,21 +66,21 @@ def test_expected_messages_are_those_the_schedule_has_in_the_measured_phase(
     assert abs((plan.expected_messages or 0) - wanted) <= producing
 
 
-@pytest.mark.parametrize("rate", [1, 3, 7, 29, 58, 77, 83, 1000, 2999, 33_333])
 @pytest.mark.parametrize("agents", [1, 2, 3, 7])
-def test_equal_agents_together_send_rate_times_seconds(rate: int, agents: int) -> None:
-    plan = make_plan(
-        scenario(
-            agents=agents,
-            producers=agents,
-            consumers=agents,
-            destinations=agents,
-            load={"rate_per_second": rate},
-            phases={"warmup_seconds": 2, "measure_seconds": 10},
-        ),
-        "run-1",
-    )
-    assert plan.expected_messages == rate * 10
+def test_equal_agents_together_send_rate_times_seconds(agents: int) -> None:
+    for rate in (1, 3, 7, 29, 58, 77, 83, 1000, 2999, 33_333):
+        plan = make_plan(
+            scenario(
+                agents=agents,
+                producers=agents,
+                consumers=agents,
+                destinations=agents,
+                load={"rate_per_second": rate},
+                phases={"warmup_seconds": 2, "measure_seconds": 10},
+            ),
+            "run-1",
+        )
+        assert plan.expected_messages == rate * 10, rate
 
 
 def test_agents_are_shifted_against_each_other_into_one_even_stream() -> None:

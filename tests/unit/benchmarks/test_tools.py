@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import bare_sockets, kafka_tools, ours, perftest
-from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, SPARK_CORES, WHOLE_CPU
+from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, SPARK_CORES, TURNS, WHOLE_CPU
 from benchmarks.processes import Printed
 from benchmarks.progress import NoFigures, Progress, steady
 
@@ -101,13 +101,17 @@ def test_kafkas_consumer_says_what_it_received_in_all() -> None:
     assert kafka_tools.consumed(lines) == [Progress(2, 1, 3), Progress(3, 34521, 4)]
 
 
+def agent(**figures: Any) -> dict[str, Any]:
+    return {"sent": 0, "received_once": 0, "turns_per_second": None} | figures
+
+
 def document(**changes: Any) -> dict[str, Any]:
     return {
         "run_id": "run",
         "rates": {"send_rate": 1000.0, "receive_rate": 2000.0},
         "agents": [
-            {"sent": 100, "received_once": 0, "cpu_seconds": 0.001},
-            {"sent": 0, "received_once": 50, "cpu_seconds": 0.003},
+            agent(sent=100, cpu_seconds=0.001, turns_per_second=80.0),
+            agent(received_once=50, cpu_seconds=0.003, turns_per_second=20.0),
         ],
         "resources": {"spark_cores": 0.5},
         "measures": {"latency": {"p50_us": 5, "p99_us": 9}},
@@ -120,6 +124,7 @@ def test_our_cpu_is_that_of_all_agents_and_with_spark_that_of_the_whole() -> Non
     assert figures == {
         RATE: 2000.0,
         CLIENT_CPU: pytest.approx(40.0),
+        TURNS: 100.0,
         WHOLE_CPU: pytest.approx(290.0),
         SPARK_CORES: 0.5,
         P50: 5,
@@ -131,7 +136,7 @@ def test_a_run_with_one_end_has_the_rate_of_that_end_and_no_latency() -> None:
     figures = ours.figures_of(
         document(
             rates={"send_rate": 1000.0, "receive_rate": None},
-            agents=[{"sent": 100, "received_once": 0, "cpu_seconds": 0.001}],
+            agents=[agent(sent=100, cpu_seconds=0.001)],
             measures={},
             resources={"spark_cores": None},
         )
