@@ -83,7 +83,7 @@ def test_what_would_spoil_a_topology_is_refused(
 ) -> None:
     scenario = Scenario.model_validate({"topology": topology, "amqp": amqp})
     with pytest.raises(ConfigurationError, match=f"^{named}"):
-        topology.refuse_impossible(scenario)
+        naming.refuse_impossible(scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_what_would_spoil_a_topology_is_refused(
     ],
 )
 def test_what_a_topology_can_do_with_is_taken(topology: str, amqp: dict[str, Any]) -> None:
-    topology.refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))
+    naming.refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp import topology
+from bench_spark.transports.amqp import topology as naming
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from bench_spark.transports.amqp import topology
     ],
 )
 def test_queue_names(queue: dict[str, Any], expected: str) -> None:
-    assert topology.queue_name(Amqp.model_validate({"queue": queue}), "run7", 4) == expected
+    assert naming.queue_name(Amqp.model_validate({"queue": queue}), "run7", 4) == expected
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_queue_names(queue: dict[str, Any], expected: str) -> None:
     [(None, "the-queue"), ("fixed", "fixed"), ("k.%d", "k.4"), ("", "")],
 )
 def test_routing_keys(routing_key: str | None, expected: str) -> None:
-    assert topology.routing_key(Amqp(routing_key=routing_key), 4, "the-queue") == expected
+    assert naming.routing_key(Amqp(routing_key=routing_key), 4, "the-queue") == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_routing_keys(routing_key: str | None, expected: str) -> None:
 def test_destinations_are_numbered_from_the_first_number(
     amqp: dict[str, Any], expected: str
 ) -> None:
-    assert topology.queue_name(Amqp.model_validate(amqp), "run7", 4) == expected
+    assert naming.queue_name(Amqp.model_validate(amqp), "run7", 4) == expected
 
 
 def test_keys_headers_and_arguments_have_the_same_numbers_as_the_names() -> None:
@@ -61,9 +61,9 @@ def test_keys_headers_and_arguments_have_the_same_numbers_as_the_names() -> None
             "headers": {"to": "q-%d", "urgent": True},
         }
     )
-    assert topology.routing_key(amqp, 0, "") == "k.1"
-    assert topology.message_headers(amqp, 0) == {"to": "q-1", "urgent": True}
-    assert topology.binding_arguments(amqp, 0) == {"x-match": "all", "to": "q-1", "size": 3}
+    assert naming.routing_key(amqp, 0, "") == "k.1"
+    assert naming.message_headers(amqp, 0) == {"to": "q-1", "urgent": True}
+    assert naming.binding_arguments(amqp, 0) == {"x-match": "all", "to": "q-1", "size": 3}
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_queue_is_bound_to_all_the_keys_its_messages_have(
             "binding_key": binding_key,
         }
     )
-    assert topology.binding_keys(amqp, 4, "the-queue") == expected
+    assert naming.binding_keys(amqp, 4, "the-queue") == expected
 
 
 def test_several_routing_keys_are_of_one_length() -> None:
     amqp = Amqp.model_validate({"exchange": {"name": "e"}, "routing_keys": 101})
-    keys = topology.routing_keys(amqp, 0, "q")
+    keys = naming.routing_keys(amqp, 0, "q")
     assert (keys[0], keys[-1], len(set(keys))) == ("q.000", "q.100", 101)
 
 
@@ -146,7 +146,7 @@ EXCHANGE = {"name": "e"}
 )
 def test_what_amqp_can_never_do_is_refused_by_its_key(scenario: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{key}: "):
-        topology.refuse_impossible(Scenario.model_validate(scenario))
+        naming.refuse_impossible(Scenario.model_validate(scenario))
 
 
 STREAM = {"queue": {"arguments": {"x-queue-type": "stream"}, "durable": True}, "ack": "manual"}
@@ -157,7 +157,7 @@ STREAM = {"queue": {"arguments": {"x-queue-type": "stream"}, "durable": True}, "
 )
 def test_consumers_cannot_share_what_a_stream_gives_to_each(keys: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="stream gives each of its consumers all messages"):
-        topology.refuse_impossible(Scenario.model_validate({**keys, "amqp": STREAM}))
+        naming.refuse_impossible(Scenario.model_validate({**keys, "amqp": STREAM}))
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_what_a_type_of_queue_insists_on_is_said_before_connecting(
     ],
 )
 def test_ordinary_scenarios_are_not_refused(scenario: dict[str, Any]) -> None:
-    topology.refuse_impossible(Scenario.model_validate(scenario))
+    naming.refuse_impossible(Scenario.model_validate(scenario))
