@@ -8,7 +8,7 @@ import pytest
 
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp.topology import QueueLayout, layout_for
+from bench_spark.transports.amqp.topology import QueueLayout, layout_for, refuse_impossible
 from bench_spark.transports.base import Destination, Lane
 
 
@@ -83,7 +83,7 @@ def test_what_would_spoil_a_topology_is_refused(
 ) -> None:
     scenario = Scenario.model_validate({"topology": topology, "amqp": amqp})
     with pytest.raises(ConfigurationError, match=f"^{named}"):
-        naming.refuse_impossible(scenario)
+        refuse_impossible(scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_what_would_spoil_a_topology_is_refused(
     ],
 )
 def test_what_a_topology_can_do_with_is_taken(topology: str, amqp: dict[str, Any]) -> None:
-    naming.refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))
+    refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))
