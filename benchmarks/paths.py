@@ -32,20 +32,20 @@ from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
 from bench_spark.data.records import RecordFiles
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
-from bench_spark.transports.amqp.deliveries import AckFrames, ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import AckFrames, ConsumerTags, DeliveryDecoder
 from bench_spark.transports.amqp.frames import (
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
+from bench_spark.transports.amqp.producers import PublishFrames, PublishWriter
+from bench_spark.transports.batches import HEAD_ONLY, Batch, OutcomeKind, Received, each_tail
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
-FRAMING = Framing(CHANNEL, FRAME_MAX)
+FRAMING = FrameTerms(CHANNEL, FRAME_MAX)
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
 MESSAGES_AHEAD = 4096
@@ -61,7 +61,7 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
     """Stamp the frames of a batch, remember it as sent, and write it to a socket that another
     process reads."""
     frames = [_publish_frames()]
-    writer, tail = MessageWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
+    writer, tail = PublishWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
     heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
     made = Batch(np.zeros(batch, np.uint32), heads, tail, routes)
     sent_ns, outcomes = heads["sent_ns"], OutcomeRows()
@@ -76,7 +76,7 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
             unconfirmed += batch
             if unconfirmed == MESSAGES_AHEAD:
                 unconfirmed = 0
-                confirms.acked(0, True, 0)
+                confirms.settled(0, True, OutcomeKind.CONFIRMED, 0)
                 outcomes.take()
 
         yield send
@@ -117,8 +117,8 @@ def _sink() -> Iterator[socket.socket]:
 def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
     """Take the heads of a batch of deliveries out of the bytes that a broker would send."""
     arrivals = Arrivals(HEAD_ONLY)
-    receiver = Deliveries(0, FRAMING, ConsumerTags(b"bench-0-", 1), arrivals)
-    parser = Parser(FRAMING, receiver, lambda method: None)
+    receiver = DeliveryDecoder(0, FRAMING, ConsumerTags(b"bench-0-", 1), arrivals)
+    parser = FrameParser(FRAMING, receiver, lambda method: None)
     properties = pika.spec.BasicProperties(delivery_mode=1)
     stream = b"".join(
         method_frame(CHANNEL, pika.spec.Basic.Deliver("bench-0-0", tag, False, "", "bench-run-0"))
@@ -141,7 +141,7 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     remembers it as sent: see `publish_to_a_sink`.)"""
     outcomes = OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
-    parser = Parser(FRAMING, confirms, lambda method: None)
+    parser = FrameParser(FRAMING, confirms, lambda method: None)
     ahead = -(-MESSAGES_AHEAD // batch) * batch
     acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(ahead)
     one_read = len(acks.of(np.zeros(batch, np.uint64)))

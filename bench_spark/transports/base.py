@@ -26,6 +26,7 @@ broker has forgotten are declared again, by name.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -321,7 +322,7 @@ class TransportContext:
     """Called while lanes are opened, with how many more are open: thousands take seconds."""
 
 
-class TransportKind:
+class TransportKind(ABC):
     """One protocol, as it is known before there is a transport.
 
     Nothing heavy is imported before it is needed: a run on one broker never loads the client
@@ -331,14 +332,14 @@ class TransportKind:
     files_per_connection: int = 1
     """The most file descriptors that one connection takes."""
 
+    @abstractmethod
     def make(self, context: TransportContext) -> Transport:
         """A transport, which connects to nothing yet."""
-        raise NotImplementedError
 
     def capabilities(self, scenario: Scenario) -> Capabilities:
         return Capabilities()
 
-    def check(self, scenario: Scenario, broker: Broker) -> None:
+    def check(self, scenario: Scenario, broker: Broker) -> None:  # noqa: B027 (nothing, by default)
         """Raise ConfigurationError for what this protocol can never do, from the files alone."""
 
     def size_limit(self, scenario: Scenario) -> SizeLimit:

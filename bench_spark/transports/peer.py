@@ -50,7 +50,7 @@ _CONNACK = b"\x20\x02"
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerProtocol:
     """What speaks at an address; `protocol` is one of the kinds, None where none is recognised."""
 
     protocol: str | None
@@ -113,13 +113,13 @@ def _spoken_at(broker: Broker, until: float) -> WrongProtocol | Spoken:
         peer = recognise(host, port, until)
         if peer is None or (peer.protocol is None and peer.is_encrypted == broker.uses_tls):
             continue
-        if peer == Peer(broker.kind, broker.uses_tls):
+        if peer == PeerProtocol(broker.kind, broker.uses_tls):
             return Spoken.AS_WANTED
         return WrongProtocol(f"{host}:{port}: {_difference(peer, broker)}")
     return Spoken.UNKNOWN
 
 
-def _difference(peer: Peer, broker: Broker) -> str:
+def _difference(peer: PeerProtocol, broker: Broker) -> str:
     wanted = _NAMES[broker.kind]
     if peer.protocol is not None and peer.protocol != broker.kind:
         over_tls = " over TLS" if peer.is_encrypted else ""
@@ -130,7 +130,7 @@ def _difference(peer: Peer, broker: Broker) -> str:
     return f"{spoken}without TLS"
 
 
-def recognise(host: str, port: int, until: float) -> Peer | None:
+def recognise(host: str, port: int, until: float) -> PeerProtocol | None:
     """What speaks there; None where nobody takes a connection, or nothing is recognised.
 
     `until`: when to give up, on the monotonic clock.
@@ -145,12 +145,12 @@ def recognise(host: str, port: int, until: float) -> Peer | None:
         open_questions.discard(question)
         if answer == _TLS:
             inside = (one for _, one in _answers(host, port, True, until) if one)
-            return Peer(next(inside, None), is_encrypted=True)
+            return PeerProtocol(next(inside, None), is_encrypted=True)
         found = answer or found
         # Servers of HTTPS answer plain requests as well, to refuse them.
         if found and (found != "http" or _TLS not in open_questions):
             break
-    return Peer(found, is_encrypted=False) if found else None
+    return PeerProtocol(found, is_encrypted=False) if found else None
 
 
 def _left(until: float) -> float:

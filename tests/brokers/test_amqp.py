@@ -33,7 +33,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.errors import (
     BrokerRefused,
 )
-from bench_spark.transports.amqp.publishing import KeyChoice
+from bench_spark.transports.amqp.producers import KeyChoice
 from bench_spark.transports.base import Consumers, Destination
 from bench_spark.transports.batches import OutcomeKind, Part
 

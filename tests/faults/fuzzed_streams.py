@@ -27,17 +27,16 @@ import pika.spec
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
-from bench_spark.transports.amqp.deliveries import ConsumerTags
-from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
+from bench_spark.transports.amqp.consumers import ConsumerTags, DeliveryDecoder
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.frames import Parser as AmqpParser
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
@@ -50,7 +49,7 @@ from bench_spark.transports.tcp.framing import parser_of
 SEED = 20_260_917
 WELL_FORMED = 500
 """Streams to begin with; making one takes longer than spoiling it."""
-FRAMING = Framing(1, 4096)
+FRAMING = FrameTerms(1, 4096)
 UNCONFIRMED = 20
 
 
@@ -108,8 +107,8 @@ def amqp_stream(chance: random.Random) -> bytes:
 
 def open_amqp(want: frozenset[Part] = HEAD_ONLY) -> Parser:
     consumers = ConsumerTags(b"bench-0-", 1)
-    deliveries = AmqpDeliveries(0, FRAMING, consumers, Arrivals(want))
-    return AmqpParser(FRAMING, deliveries, lambda method: None)
+    deliveries = DeliveryDecoder(0, FRAMING, consumers, Arrivals(want))
+    return FrameParser(FRAMING, deliveries, lambda method: None)
 
 
 def confirm_stream(chance: random.Random) -> bytes:
@@ -126,7 +125,7 @@ def open_confirms() -> Parser:
     """With messages that are not confirmed yet."""
     confirms = Confirms(0, FRAMING, ConfirmTerms(UNCONFIRMED, may_return=True), OutcomeRows())
     confirms.sent(empty_envelopes(UNCONFIRMED), ENVELOPE_BYTES)
-    return AmqpParser(FRAMING, confirms, lambda method: None)
+    return FrameParser(FRAMING, confirms, lambda method: None)
 
 
 def mqtt_stream(chance: random.Random, version: str) -> bytes:

@@ -2,15 +2,13 @@
 
 connection.py      login, channel, heartbeats and closing on a socket; why it ended
 control.py         one short-lived connection for requests that wait for their answer; the probe
-topology.py        queues and exchanges: what there is, and how it is made and deleted
-naming.py          names of queues and routing keys; what AMQP can never do (pure)
+topology.py        queues and exchanges: their names, what there is, how it is made and deleted;
+                   what AMQP can never do
 management.py      the management API: policies, and what killed runs have left
 frames.py          frames as bytes, and a stream of them: what decoders leave to Python (pure)
-deliveries.py      messages to a consumer, decoded into rows, and their acks (pure)
 confirms.py        acks, nacks and returns to a producer, settled into outcomes (pure)
-publishing.py      messages to publish, written from templates (pure)
-producers.py       sends batches, reports what became of them
-consumers.py       receives rows, acknowledges them
+producers.py       messages to publish, written from templates; what became of them
+consumers.py       messages decoded into rows, and acknowledged
 transport.py       the Transport made of all these
 """
 
@@ -43,9 +41,9 @@ class _Amqp(TransportKind):
         )
 
     def check(self, scenario: Scenario, broker: Broker) -> None:
-        from bench_spark.transports.amqp import management, naming
+        from bench_spark.transports.amqp import management, topology
 
-        naming.refuse_impossible(scenario)
+        topology.refuse_impossible(scenario)
         management.refuse_impossible(scenario, broker)
 
     def sweeper(self, context: TransportContext) -> Sweeper:

@@ -42,7 +42,7 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
     Content,
-    Framing,
+    FrameTerms,
     returned_head,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
@@ -167,7 +167,7 @@ class Confirms:
     """The receiver of one producer lane."""
 
     def __init__(
-        self, lane: int, framing: Framing, terms: ConfirmTerms, outcomes: OutcomeRows
+        self, lane: int, framing: FrameTerms, terms: ConfirmTerms, outcomes: OutcomeRows
     ) -> None:
         self._limit = terms.limit
         self._enough = max(1, terms.limit // 4)
@@ -240,13 +240,6 @@ class Confirms:
             outcomes.make_room(1)
             before = outcomes.count
 
-    def acked(self, tag: int, multiple: bool, at_ns: int) -> None:
-        """A tag that is not open settles nothing; with `multiple`, tag 0 means all."""
-        self._settle(tag, multiple, OutcomeKind.CONFIRMED, at_ns)
-
-    def nacked(self, tag: int, multiple: bool, at_ns: int) -> None:
-        self._settle(tag, multiple, OutcomeKind.REFUSED, at_ns)
-
     def returned(self, body: bytes, at_ns: int) -> None:
         key = body[: self._head_bytes]
         if not self._limit:
@@ -268,9 +261,10 @@ class Confirms:
         for row in self._held:
             self._outcomes.add(row)
         self._held = []
-        self._settle(0, True, OutcomeKind.UNKNOWN, at_ns)
+        self.settled(0, True, OutcomeKind.UNKNOWN, at_ns)
 
-    def _settle(self, tag: int, multiple: bool, kind: OutcomeKind, at_ns: int) -> None:
+    def settled(self, tag: int, multiple: bool, kind: OutcomeKind, at_ns: int) -> None:
+        """A tag that is not open settles nothing; with `multiple`, tag 0 means all."""
         outcomes, is_done = self._outcomes, False
         while not is_done:
             before = outcomes.count
@@ -349,7 +343,7 @@ class Confirms:
 
 @warm_up
 def _compile() -> None:
-    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
+    confirms = Confirms(0, FrameTerms(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
     confirms.sent(empty_envelopes(1), ENVELOPE_BYTES)
     confirms.decode(ReadBuffer(1), 0, 0, 0)
-    confirms.acked(1, False, 0)
+    confirms.settled(1, False, OutcomeKind.CONFIRMED, 0)

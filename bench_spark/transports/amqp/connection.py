@@ -32,9 +32,9 @@ from bench_spark.errors import (
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
+    FrameParser,
+    FrameTerms,
     NoMessages,
-    Parser,
     method_frame,
 )
 from bench_spark.transports.base import TransportContext
@@ -72,12 +72,12 @@ _CAPABILITIES = (
 """What we understand, so that a broker may make use of it."""
 
 
-class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
+class NotAmqp(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
     """The peer does not speak AMQP 0-9-1, by its first bytes or by what it offers."""
 
 
 @dataclass(frozen=True)
-class Access(SocketAccess):
+class AmqpAccess(SocketAccess):
     """Where the broker is and who we are there."""
 
     virtual_host: str
@@ -86,7 +86,7 @@ class Access(SocketAccess):
     connection_name: str
 
     def __repr__(self) -> str:
-        return f"Access({self.username}@{self.address}{self.virtual_host})"
+        return f"AmqpAccess({self.username}@{self.address}{self.virtual_host})"
 
     @property
     def username(self) -> str:
@@ -106,11 +106,11 @@ class Access(SocketAccess):
         }
 
 
-def access_for(context: TransportContext) -> Access:
+def access_for(context: TransportContext) -> AmqpAccess:
     broker, credentials = context.broker, context.credentials
     username = credentials.username or _DEFAULT_USER
     password = credentials.password.get_secret_value() if credentials.password else _DEFAULT_USER
-    return Access(
+    return AmqpAccess(
         **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         virtual_host=broker.virtual_host,
         credentials=pika.PlainCredentials(username, password),
@@ -128,7 +128,7 @@ class AmqpConnection(SocketConnection):
         loop: Loop,
         now_ns: NowNs,
         buffer: ReadBuffer,
-        access: Access,
+        access: AmqpAccess,
         gathering: Gathering | None = None,
     ) -> None:
         super().__init__(connected, loop, now_ns, buffer, gathering)
@@ -136,8 +136,8 @@ class AmqpConnection(SocketConnection):
         self._awaited: type[Any] | None = pika.spec.Connection.Start
         """What the broker has to say next in the login; None once it is done."""
         self._has_read_first_byte = False
-        self.framing = Framing(_CHANNEL, _FRAME_MAX)
-        self._parser = Parser(self.framing, NoMessages(), self.on_any_method)
+        self.framing = FrameTerms(_CHANNEL, _FRAME_MAX)
+        self._parser = FrameParser(self.framing, NoMessages(), self.on_any_method)
         self._then: Callable[[], None] | None = None
         self.is_channel_open = False
         self.server_properties: dict[str, Any] = {}
@@ -152,7 +152,7 @@ class AmqpConnection(SocketConnection):
         self._then = then
         self.send_method(pika.spec.Channel.Open())
 
-    def begin(self, parser: Parser, on_method: Callable[[Any], None]) -> None:
+    def begin(self, parser: FrameParser, on_method: Callable[[Any], None]) -> None:
         """From now on messages and their confirms may come. The parser passes all methods to
         `on_any_method`, which passes those on that are not about the connection itself."""
         self._parser = parser
@@ -192,7 +192,7 @@ class AmqpConnection(SocketConnection):
                 self._has_read_first_byte = True
                 _check_first_bytes(buffer.raw)
             return self._parser.parse(buffer, end, self.read_ns)
-        except ForeignProtocol as error:
+        except NotAmqp as error:
             self._end(error)
             return end
         except BadFrame as error:
@@ -278,14 +278,14 @@ class AmqpConnection(SocketConnection):
     def _tune(self, method: Any) -> None:
         if 0 < method.frame_max < pika.spec.FRAME_MIN_SIZE:
             self._end(
-                ForeignProtocol(
+                NotAmqp(
                     f"offers frames of at most {method.frame_max} bytes (frame_max), and AMQP "
                     f"0-9-1 asks for {pika.spec.FRAME_MIN_SIZE} at least"
                 )
             )
             return
         frame_max = min(method.frame_max or _FRAME_MAX, _FRAME_MAX)
-        self.framing = Framing(_CHANNEL, frame_max)
+        self.framing = FrameTerms(_CHANNEL, frame_max)
         self._awaited = pika.spec.Connection.OpenOk
         channels = min(method.channel_max or _MOST_CHANNELS, _MOST_CHANNELS)
         spec, access = pika.spec.Connection, self._access
@@ -330,9 +330,9 @@ def _locale(offered: Any) -> str:
 def _check_first_bytes(data: bytearray) -> None:
     if data[:4] == b"AMQP":
         offered = "-".join(str(number) for number in data[5:8])
-        raise ForeignProtocol(f"speaks AMQP {offered}, not 0-9-1")
+        raise NotAmqp(f"speaks AMQP {offered}, not 0-9-1")
     if data[0] != _METHOD_FRAME:
-        raise ForeignProtocol("answers, but not in AMQP")
+        raise NotAmqp("answers, but not in AMQP")
 
 
 def lost(why: str) -> pika.exceptions.StreamLostError:
@@ -343,11 +343,11 @@ def lost(why: str) -> pika.exceptions.StreamLostError:
 
 
 class AmqpProtocol(Connector[AmqpConnection]):
-    access: Access
+    access: AmqpAccess
     name = "AMQP"
     first_request = "channel.open"
 
-    def __init__(self, access: Access, gathering: Gathering | None = None) -> None:
+    def __init__(self, access: AmqpAccess, gathering: Gathering | None = None) -> None:
         self.access = access
         self.gathering = gathering
         self._buffer = read_buffer(_FRAME_MAX)
@@ -401,7 +401,7 @@ class AmqpProtocol(Connector[AmqpConnection]):
                 f"{who}: the broker closed the connection at the vhost (missing, or no right to "
                 "it?)"
             )
-        if isinstance(failure, ForeignProtocol):
+        if isinstance(failure, NotAmqp):
             return BrokerUnreachable(f"{access.address}: {failure.args[0]}")
         if isinstance(
             failure,

@@ -17,7 +17,7 @@ from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BenchError, BrokerRefused
 from bench_spark.transports.amqp.connection import (
     PASSING_CODES,
-    Access,
+    AmqpAccess,
     AmqpConnection,
     AmqpProtocol,
     broker_answer,
@@ -45,10 +45,10 @@ class Refused(Exception):
         return self.code in PASSING_CODES
 
 
-class Control:
+class ControlConnection:
     """One connection for questions; a context manager."""
 
-    def __init__(self, access: Access, patience_seconds: float | None = None) -> None:
+    def __init__(self, access: AmqpAccess, patience_seconds: float | None = None) -> None:
         """`patience_seconds`: how long an answer may take, if not as long as a connection."""
         self._protocol = AmqpProtocol(access)
         self._patience_seconds = patience_seconds or access.timeout_seconds
@@ -57,7 +57,7 @@ class Control:
         self._channel_end: Exception | None = None
         self._answers: list[Any] = []
 
-    def __enter__(self) -> Control:
+    def __enter__(self) -> ControlConnection:
         try:
             self._open()
         except BaseException:
@@ -160,9 +160,9 @@ CLIENT_LIBRARY = f"pika {pika.__version__}"
 """For the result: pika encodes and decodes what is not a message."""
 
 
-def probe(access: Access, amqp: Amqp) -> BrokerFacts:
+def probe(access: AmqpAccess, amqp: Amqp) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks."""
-    with Control(access) as control:
+    with ControlConnection(access) as control:
         facts = replace(_facts(control), client_library=CLIENT_LIBRARY)
         if amqp.immediate:
             _try_immediate(control, facts)
@@ -192,7 +192,7 @@ def probe(access: Access, amqp: Amqp) -> BrokerFacts:
     return facts
 
 
-def _facts(control: Control) -> BrokerFacts:
+def _facts(control: ControlConnection) -> BrokerFacts:
     properties = control.connection.server_properties
     product = _text(properties.get("product", "unknown"))
     capabilities = set()
@@ -215,7 +215,7 @@ def _facts(control: Control) -> BrokerFacts:
     )
 
 
-def _try_immediate(control: Control, facts: BrokerFacts) -> None:
+def _try_immediate(control: ControlConnection, facts: BrokerFacts) -> None:
     """Publish a message that no queue will get. A broker without `immediate` closes the connection
     for it, which is this one and not yet one of a lane."""
     control.leave_channel()
@@ -230,7 +230,7 @@ def _try_immediate(control: Control, facts: BrokerFacts) -> None:
         ) from refused
 
 
-def _is_granted(control: Control, request: Any, what: str) -> bool:
+def _is_granted(control: ControlConnection, request: Any, what: str) -> bool:
     # Asking is the only way to know: Qpid Broker-J has confirms without saying so.
     control.leave_channel()
     try:

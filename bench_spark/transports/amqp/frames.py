@@ -2,8 +2,8 @@
 
 A frame is a kind, a channel, a size, that many bytes, and an end mark. A receiver decodes the
 frames that there are many of, deliveries or confirms, by a compiled loop. It stops at any other
-frame, which `Parser` reads: other methods by pika's codec, and frames that are not as they should
-be by naming what is wrong with them.
+frame, which `FrameParser` reads: other methods by pika's codec, and frames that are not as they
+should be by naming what is wrong with them.
 
 Frames of many messages are alike and built once; those of messages with headers of their own are
 not. pika needs some 20 us for the properties of each, so `MessageHeader` puts them together: what
@@ -47,7 +47,7 @@ that it leaves to the parser: another method, or one that is not as it should be
 HEARTBEAT_FRAME: bytes = pika.frame.Heartbeat().marshal()
 
 
-class Framing(NamedTuple):
+class FrameTerms(NamedTuple):
     """What was agreed on with the broker for the frames of a connection."""
 
     channel: int
@@ -177,24 +177,12 @@ def header_bytes(table: Mapping[str, Any] | None) -> Headers:
     return {name: _value_bytes(value) for name, value in (table or {}).items()}
 
 
-def header_values(headers: Headers) -> dict[str, Any]:
-    """For pika, which sends text as text and all else as an array of bytes."""
-    return {name: _text_or_bytes(value) for name, value in headers.items()}
-
-
 def _value_bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return str(value).encode()
-
-
-def _text_or_bytes(value: bytes) -> str | bytes:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value
 
 
 BASIC_CLASS: int = pika.spec.BasicProperties.INDEX
@@ -245,7 +233,7 @@ class Content:
         return self._kept
 
 
-class Receiver(Protocol):
+class FrameReceiver(Protocol):
     """Decodes the frames of a lane that there are many of."""
 
     def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
@@ -294,11 +282,11 @@ class NoMessages:
         """Drops a return: who asks with a message waits for the answer to what is asked next."""
 
 
-class Parser:
+class FrameParser:
     def __init__(
         self,
-        framing: Framing,
-        receiver: Receiver,
+        framing: FrameTerms,
+        receiver: FrameReceiver,
         on_method: Callable[[Any], None],
         most_bytes: int = MOST_BYTES,
     ) -> None:

@@ -26,10 +26,14 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.problems import plural
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError, LoginRefused
-from bench_spark.transports.amqp.connection import Access, access_for
-from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
-from bench_spark.transports.amqp.naming import NUMBER_MARK
-from bench_spark.transports.amqp.topology import layout_for
+from bench_spark.transports.amqp.connection import AmqpAccess, access_for
+from bench_spark.transports.amqp.control import (
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    ControlConnection,
+    Refused,
+)
+from bench_spark.transports.amqp.topology import NUMBER_MARK, layout_for
 from bench_spark.transports.base import Destination, TransportContext
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 from bench_spark.transports.leftovers import (
@@ -56,7 +60,7 @@ def quoted(text: str) -> str:
 class Management:
     """`purpose` is what errors name: the key that needs the API."""
 
-    def __init__(self, broker: Broker, access: Access, purpose: str) -> None:
+    def __init__(self, broker: Broker, access: AmqpAccess, purpose: str) -> None:
         assert broker.management_uri is not None
         credentials: Any = access.credentials
         self._http = DirectHttp(
@@ -137,7 +141,7 @@ def pattern_of(amqp: Amqp, run_id: str) -> str:
 class RunPolicy:
     """The policy of one run; the same for all its agents, whoever comes first."""
 
-    def __init__(self, context: TransportContext, access: Access) -> None:
+    def __init__(self, context: TransportContext, access: AmqpAccess) -> None:
         amqp = context.scenario.amqp
         assert amqp.policy is not None
         self._management = Management(context.broker, access, "amqp.policy")
@@ -204,7 +208,7 @@ class AmqpSweeper:
 
     def find(self, wanted: Wanted) -> list[Leftover]:
         names = self._listed() if self._management else _derived(wanted.known)
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             found = _queues(control, names.queues)
             found += [
                 Leftover("exchange", name, run_id)
@@ -215,7 +219,7 @@ class AmqpSweeper:
         return with_their_runs(one for one in found if wanted.takes(one.run_id))
 
     def delete(self, leftovers: Sequence[Leftover]) -> None:
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             for one in leftovers:
                 if one.kind == "policy":
                     assert self._management is not None
@@ -265,7 +269,7 @@ def _derived(known: Sequence[KnownRun]) -> _Names:
     return names
 
 
-def _queues(control: Control, names: dict[str, str]) -> list[Leftover]:
+def _queues(control: ControlConnection, names: dict[str, str]) -> list[Leftover]:
     before = {name: _state(control, name) for name in names}
     if any(before.values()):
         time.sleep(WATCHED_SECONDS)
@@ -285,20 +289,20 @@ def _queues(control: Control, names: dict[str, str]) -> list[Leftover]:
     return found
 
 
-def _state(control: Control, queue: str) -> tuple[int, int] | None:
+def _state(control: ControlConnection, queue: str) -> tuple[int, int] | None:
     """Messages and consumers of a queue; None if it is not there."""
     answer = _exists(control, spec.Queue.Declare(queue=queue), queue)
     return None if answer is None else (int(answer.message_count), int(answer.consumer_count))
 
 
-def _exists(control: Control, request: Any, name: str) -> Any | None:
+def _exists(control: ControlConnection, request: Any, name: str) -> Any | None:
     try:
         return control.exists(request, f"{request.NAME.lower()} {name!r}")
     except Refused as refused:
         raise refused.error from refused
 
 
-def _delete_unused(control: Control, one: Leftover) -> None:
+def _delete_unused(control: ControlConnection, one: Leftover) -> None:
     request: Any = spec.Exchange.Delete(exchange=one.name, if_unused=True)
     if one.kind == "queue":
         request = spec.Queue.Delete(queue=one.name, if_unused=True)

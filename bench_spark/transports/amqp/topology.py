@@ -1,4 +1,5 @@
-"""Queues, and the exchange before them: which there are, how they are made, counted, deleted.
+"""Queues, and the exchange before them: their names, how they are made, counted and deleted; and
+what AMQP 0-9-1 can never do.
 
 Without a topology, and in a straight run, a destination *is* a queue, addressed by its name or by
 the keys of `amqp.routing_key`. Where several destinations share a queue, or several queues a
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,16 +23,203 @@ from bench_spark.config.fields import ClientProperties
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp, AmqpExchange
 from bench_spark.config.topologies import Wiring
-from bench_spark.errors import BrokerRefused, PreflightError
-from bench_spark.transports.amqp import naming
-from bench_spark.transports.amqp.connection import Access
-from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
+from bench_spark.errors import BrokerRefused, ConfigurationError, PreflightError
+from bench_spark.transports.amqp.connection import AmqpAccess
+from bench_spark.transports.amqp.control import (
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    ControlConnection,
+    Refused,
+)
 from bench_spark.transports.base import Destination, Lane
-from bench_spark.transports.sockets.reopening import BeyondRestoring
+from bench_spark.transports.sockets.opening import BeyondRestoring
+
+NUMBER_MARK = "%d"
+
+
+def queue_name(amqp: Amqp, run_id: str, index: int) -> str:
+    """The name to declare; empty asks the broker to choose one."""
+    if amqp.queue.server_named:
+        return ""
+    if amqp.queue.name is None:
+        return f"bench-{run_id}-{index}"
+    return _numbered(amqp, amqp.queue.name, index)
+
+
+def routing_key(amqp: Amqp, index: int, resolved_queue: str) -> str:
+    """The key of every message; with several keys, what they begin with."""
+    if amqp.routing_key is None:
+        return resolved_queue
+    return _numbered(amqp, amqp.routing_key, index)
+
+
+def routing_keys(amqp: Amqp, index: int, resolved_queue: str) -> tuple[str, ...]:
+    """All keys that messages for this destination have: of equal length, ending in a number."""
+    key = routing_key(amqp, index, resolved_queue)
+    if amqp.routing_keys == 1:
+        return (key,)
+    digits = key_digits(amqp)
+    return tuple(f"{key}.{number:0{digits}d}" for number in range(amqp.routing_keys))
+
+
+def key_digits(amqp: Amqp) -> int:
+    """How many digits the number at the end of each of several routing keys has."""
+    return len(str(amqp.routing_keys - 1))
+
+
+def binding_keys(amqp: Amqp, index: int, resolved_queue: str) -> tuple[str, ...]:
+    """The keys by which the destination's queue is bound to the exchange."""
+    if amqp.binding_key is not None:
+        return (_numbered(amqp, amqp.binding_key, index),)
+    if amqp.exchange.type == "direct":
+        return routing_keys(amqp, index, resolved_queue)
+    key = routing_key(amqp, index, resolved_queue)
+    is_pattern = amqp.exchange.type == "topic" and amqp.routing_keys > 1
+    return (f"{key}.*" if is_pattern else key,)
+
+
+def binding_arguments(amqp: Amqp, index: int) -> ClientProperties:
+    return _all_numbered(amqp, amqp.exchange.binding_arguments, index)
+
+
+def message_headers(amqp: Amqp, index: int) -> ClientProperties:
+    return _all_numbered(amqp, amqp.headers, index)
+
+
+def _numbered(amqp: Amqp, text: str, index: int) -> str:
+    return text.replace(NUMBER_MARK, str(amqp.queue.first_number + index))
+
+
+def _all_numbered(amqp: Amqp, values: ClientProperties, index: int) -> ClientProperties:
+    return {
+        key: _numbered(amqp, value, index) if isinstance(value, str) else value
+        for key, value in values.items()
+    }
+
+
+def refuse_impossible(scenario: Scenario) -> None:
+    """Raise for what no AMQP 0-9-1 broker could do with this scenario."""
+    amqp = scenario.amqp
+    for section, values in (
+        ("amqp.queue.arguments", amqp.queue.arguments),
+        ("amqp.exchange.binding_arguments", amqp.exchange.binding_arguments),
+        ("amqp.headers", amqp.headers),
+        ("amqp.consumer_arguments", amqp.consumer_arguments),
+    ):
+        _refuse_fractions(section, values)
+    if amqp.queue.is_stream:
+        _refuse_sharing_a_stream(scenario)
+    if scenario.only_consumes and amqp.queue.name is None:
+        raise ConfigurationError(
+            "amqp.queue.name: missing; a run without producers consumes from queues that are there "
+            "already, and needs their name"
+        )
+    if scenario.topology is not None:
+        _refuse_topology(scenario)
+    elif has_several_destinations(scenario):
+        _refuse_shared_names(amqp)
+
+
+def _refuse_sharing_a_stream(scenario: Scenario) -> None:
+    wiring = scenario.wiring
+    if wiring.is_plain and scenario.consumers > scenario.destinations:
+        raise ConfigurationError(
+            "amqp.queue.arguments: x-queue-type: stream gives each of its consumers all messages, "
+            f"but consumers: {scenario.consumers} is more than destinations: "
+            f"{scenario.destinations}; use as many destinations, or topology: fan-out"
+        )
+    if scenario.topology == "round-robin":
+        raise ConfigurationError(
+            "amqp.queue.arguments: x-queue-type: stream gives each of its consumers all messages; "
+            "topology round-robin shares them out"
+        )
+
+
+def _refuse_topology(scenario: Scenario) -> None:
+    """What a topology leaves no choice about."""
+    amqp, topology = scenario.amqp, scenario.topology
+    if scenario.wiring.is_plain:
+        if has_several_destinations(scenario):
+            _refuse_shared_names(amqp)
+        return
+    if amqp.queue.server_named:
+        raise ConfigurationError(
+            f"amqp.queue.server_named: does not go with topology {topology}, in which everybody "
+            "must know the queues' names"
+        )
+    if amqp.exchange.type == "headers":
+        raise ConfigurationError(
+            f"amqp.exchange.type: headers does not go with topology {topology}, in which "
+            "destinations are routing keys; allowed: direct, topic, fanout"
+        )
+    if amqp.exchange.name and amqp.exchange.type == "fanout" and topology == "fan-in":
+        raise ConfigurationError(
+            "amqp.exchange.type: fanout copies every message to all consumers; topology fan-in "
+            "needs direct or topic"
+        )
+    if scenario.destinations > 1 and topology != "fan-out":
+        _refuse_keys_without_number(amqp)
+
+
+def _refuse_fractions(section: str, values: Mapping[str, object]) -> None:
+    for key, value in values.items():
+        if isinstance(value, float):
+            raise ConfigurationError(
+                f"{section}.{key}: {value} is a fraction; AMQP clients send whole numbers, text "
+                "and booleans only"
+            )
+
+
+def has_several_destinations(scenario: Scenario) -> bool:
+    is_multiplied = scenario.load.scope == "per_agent" and scenario.agents != 1
+    return scenario.destinations > 1 or is_multiplied
+
+
+def _refuse_shared_names(amqp: Amqp) -> None:
+    if amqp.queue.name is not None and NUMBER_MARK not in amqp.queue.name:
+        raise ConfigurationError(
+            "amqp.queue.name: with several destinations the name needs a %d for their number"
+        )
+    if amqp.exchange.name:
+        _refuse_copying(amqp)
+
+
+def _refuse_copying(amqp: Amqp) -> None:
+    """A message belongs to one destination: an exchange must be able to tell which."""
+    if amqp.exchange.type == "fanout":
+        raise ConfigurationError(
+            "amqp.exchange.type: fanout copies every message to all destinations; it needs "
+            "destinations: 1"
+        )
+    if amqp.exchange.type == "headers":
+        for section, values in (
+            ("amqp.exchange.binding_arguments", amqp.exchange.binding_arguments),
+            ("amqp.headers", amqp.headers),
+        ):
+            if not _has_mark(values.values()):
+                raise ConfigurationError(
+                    f"{section}: with several destinations a value needs a %d for their number, "
+                    "else every message is copied to all of them"
+                )
+        return
+    _refuse_keys_without_number(amqp)
+
+
+def _refuse_keys_without_number(amqp: Amqp) -> None:
+    for name, key in (("routing_key", amqp.routing_key), ("binding_key", amqp.binding_key)):
+        if key is not None and NUMBER_MARK not in key:
+            raise ConfigurationError(
+                f"amqp.{name}: with several destinations the key needs a %d for their number, else "
+                "every message is copied to all of them"
+            )
+
+
+def _has_mark(values: Iterable[object]) -> bool:
+    return any(isinstance(value, str) and NUMBER_MARK in value for value in values)
 
 
 @dataclass(frozen=True)
-class Layout:
+class QueueLayout:
     amqp: Amqp
     """As it is used: with the exchange that the topology needs."""
     run_id: str
@@ -52,7 +240,7 @@ class Layout:
         ]
 
     def queue(self, subscription: int, is_declared: bool) -> Destination:
-        name = naming.queue_name(self.amqp, self.run_id, subscription)
+        name = queue_name(self.amqp, self.run_id, subscription)
         return Destination(subscription, name, is_declared)
 
     def consumer_lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
@@ -88,8 +276,8 @@ class Layout:
 
     def _keys(self, queue: Destination) -> Iterator[tuple[str, ClientProperties]]:
         if self.wiring.is_plain:
-            for key in naming.binding_keys(self.amqp, queue.index, queue.name or ""):
-                yield key, naming.binding_arguments(self.amqp, queue.index)
+            for key in binding_keys(self.amqp, queue.index, queue.name or ""):
+                yield key, binding_arguments(self.amqp, queue.index)
             return
         if self.amqp.exchange.type == "fanout":
             yield "", {}  # it looks at no key: one binding is enough
@@ -97,17 +285,17 @@ class Layout:
         group = self.wiring.group_of_subscription(queue.index)
         for index in self.wiring.destinations_of_group(group):
             topic = self.named(Destination(index), is_declared=False)
-            for key in naming.binding_keys(self.amqp, index, topic.name or ""):
+            for key in binding_keys(self.amqp, index, topic.name or ""):
                 yield key, {}
 
 
-def layout_for(scenario: Scenario, run_id: str) -> Layout:
+def layout_for(scenario: Scenario, run_id: str) -> QueueLayout:
     wiring, amqp = scenario.wiring, scenario.amqp
     if not wiring.is_plain and not amqp.exchange.name:
         kind = "fanout" if scenario.topology == "fan-out" else "direct"
         exchange = AmqpExchange(name=f"bench-{run_id}", type=kind)
         amqp = amqp.model_copy(update={"exchange": exchange})
-    return Layout(amqp, run_id, wiring)
+    return QueueLayout(amqp, run_id, wiring)
 
 
 def _are_ours(lane: Lane) -> bool:
@@ -133,7 +321,7 @@ class Topology:
     agent's that is. Queues and exchanges that were there before are used and left alone.
     """
 
-    def __init__(self, access: Access, layout: Layout) -> None:
+    def __init__(self, access: AmqpAccess, layout: QueueLayout) -> None:
         self._access = access
         self._layout = layout
         self._amqp = layout.amqp
@@ -145,7 +333,7 @@ class Topology:
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         declared: list[Destination] = []
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             try:
                 self._declare_exchange(control)
                 for destination in destinations:
@@ -158,7 +346,7 @@ class Topology:
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """Queues that must be there: nothing is declared, bound or marked for deletion."""
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             try:
                 return tuple(self._find_queue(control, destination) for destination in destinations)
             except Refused as refused:
@@ -176,7 +364,7 @@ class Topology:
             return unknown
         deadline = time.monotonic() + BUSY_BROKER_SECONDS
         try:
-            with Control(self._access, BUSY_BROKER_SECONDS) as control:
+            with ControlConnection(self._access, BUSY_BROKER_SECONDS) as control:
                 counted, before = unknown, None
                 while counted != before and time.monotonic() < deadline:
                     if before is not None:
@@ -200,7 +388,7 @@ class Topology:
         with self._lock:
             if self._is_deleting or not (is_ours or self._amqp.exchange.name):
                 return
-            with Control(self._access) as control:
+            with ControlConnection(self._access) as control:
                 try:
                     self._declare_exchange(control)
                     for destination in destinations:
@@ -214,13 +402,13 @@ class Topology:
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         self._is_deleting = True
-        with self._lock, Control(self._access, BUSY_BROKER_SECONDS) as control:
+        with self._lock, ControlConnection(self._access, BUSY_BROKER_SECONDS) as control:
             try:
                 self._delete(control, destinations)
             except Refused as refused:
                 raise refused.error from refused
 
-    def _declare_exchange(self, control: Control) -> None:
+    def _declare_exchange(self, control: ControlConnection) -> None:
         exchange = self._amqp.exchange
         if not exchange.name:
             return
@@ -235,7 +423,9 @@ class Topology:
         elif not exchange.name.startswith("amq."):
             self._check_exchange(control, what, request)
 
-    def _check_exchange(self, control: Control, what: str, request: Callable[..., Any]) -> None:
+    def _check_exchange(
+        self, control: ControlConnection, what: str, request: Callable[..., Any]
+    ) -> None:
         """Declaring again what exists is AMQP's way to ask whether it is what we think."""
         durable = self._amqp.exchange.durable
         try:
@@ -245,9 +435,9 @@ class Topology:
                 raise
             control.ask(request(durable=durable, auto_delete=False), what)
 
-    def _declare_queue(self, control: Control, destination: Destination) -> Destination:
+    def _declare_queue(self, control: ControlConnection, destination: Destination) -> Destination:
         queue = self._amqp.queue
-        name = naming.queue_name(self._amqp, self._run_id, destination.index)
+        name = queue_name(self._amqp, self._run_id, destination.index)
         what = f"queue.declare {name!r}"
         existed = queue.name is not None and (
             control.exists(spec.Queue.Declare(queue=name), what) is not None
@@ -265,8 +455,8 @@ class Topology:
         answer = control.ask(request, what)
         return replace(destination, name=answer.queue, declared=not existed)
 
-    def _find_queue(self, control: Control, destination: Destination) -> Destination:
-        name = naming.queue_name(self._amqp, self._run_id, destination.index)
+    def _find_queue(self, control: ControlConnection, destination: Destination) -> Destination:
+        name = queue_name(self._amqp, self._run_id, destination.index)
         if control.exists(spec.Queue.Declare(queue=name), f"queue.declare {name!r}") is None:
             raise BrokerRefused(
                 f"{self._access.address}: there is no queue {name!r} (amqp.queue.name), and a run "
@@ -274,7 +464,7 @@ class Topology:
             )
         return replace(destination, name=name)
 
-    def _restore_queue(self, control: Control, destination: Destination) -> None:
+    def _restore_queue(self, control: ControlConnection, destination: Destination) -> None:
         if not self._amqp.queue.server_named:
             self._declare_queue(control, destination)
             return
@@ -285,11 +475,11 @@ class Topology:
                 "name (amqp.queue.server_named), so it cannot be declared again"
             )
 
-    def _bind(self, control: Control, destination: Destination) -> None:
+    def _bind(self, control: ControlConnection, destination: Destination) -> None:
         for binding in self._layout.bindings(destination):
             control.ask(spec.Queue.Bind(**binding), f"queue.bind {destination.name!r}")
 
-    def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
+    def _delete(self, control: ControlConnection, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
             what = f"{destination.name!r}"
             if destination.declared:
@@ -301,7 +491,7 @@ class Topology:
             self._delete_exchange(control)
             self._made_exchange = False
 
-    def _delete_exchange(self, control: Control) -> None:
+    def _delete_exchange(self, control: ControlConnection) -> None:
         """For brokers that keep an auto-delete exchange, and for one that nothing was bound to."""
         name = self._amqp.exchange.name
         try:
@@ -313,7 +503,7 @@ class Topology:
                 raise
 
 
-def _depth(control: Control, destination: Destination) -> int | None:
+def _depth(control: ControlConnection, destination: Destination) -> int | None:
     if not destination.name:
         return None
     try:
@@ -324,7 +514,7 @@ def _depth(control: Control, destination: Destination) -> int | None:
     return None if answer is None else int(answer.message_count)
 
 
-def _tolerate_missing(control: Control, request: Any, what: str) -> None:
+def _tolerate_missing(control: ControlConnection, request: Any, what: str) -> None:
     try:
         control.ask(request, f"{request.NAME.lower()} {what}")
     except Refused as refused:

@@ -26,7 +26,7 @@ from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.loop import Gathering, is_gathered
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.opening import ReopeningRule
 
 
 class AmqpTransport:

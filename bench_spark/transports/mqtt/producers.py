@@ -28,8 +28,8 @@ from bench_spark.transports.sockets.buffers import OutcomeRows, ReadBuffer
 from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.messages import (
     NO_IDENTIFIERS,
-    MessageBlock,
     Template,
+    TemplateBlock,
     Templates,
     bodies_of,
     is_alike,
@@ -102,7 +102,7 @@ class PacketWriter:
 
     def __init__(self) -> None:
         self._templates = Templates(_template)
-        self._block = MessageBlock()
+        self._block = TemplateBlock()
 
     def data(
         self, packets: Sequence[PublishPackets], batch: Batch, identifiers: U16

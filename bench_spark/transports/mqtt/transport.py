@@ -43,8 +43,7 @@ from bench_spark.transports.mqtt.topics import TopicNames, message_headers
 from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.loop import Gathering, Loop, is_gathered
-from bench_spark.transports.sockets.opening import close_gracefully, open_connections
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.opening import ReopeningRule, close_gracefully, open_connections
 
 VERSION_TOPIC = "$SYS/broker/version"
 VERSION_SECONDS = 0.3

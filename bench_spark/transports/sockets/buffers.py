@@ -19,11 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.config.sections import LARGEST_BODY_BYTES
-from bench_spark.core.envelope import (
-    ENVELOPE_BYTES,
-    ENVELOPE_WORDS,
-    leading_envelopes,
-)
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS, leading_envelopes
 from bench_spark.core.kernels import inlined
 from bench_spark.transports.batches import (
     I64,

@@ -34,10 +34,11 @@ from bench_spark.transports.sockets.opening import (
     ConnectionT,
     Connector,
     OpenLane,
+    Reopener,
+    ReopeningRule,
     close_gracefully,
     open_connections,
 )
-from bench_spark.transports.sockets.reopening import Reopener, ReopeningRule
 
 
 class Decoded(Protocol):
@@ -46,7 +47,7 @@ class Decoded(Protocol):
     def __bool__(self) -> bool: ...
 
 
-class Settled(Decoded, Protocol):
+class OutcomeSource(Decoded, Protocol):
     def take(self) -> Outcomes: ...
 
 
@@ -85,7 +86,7 @@ class Role(ABC, Generic[ConnectionT]):
 class Sender(Role[ConnectionT]):
     """What a protocol does for producers."""
 
-    decoded: Settled
+    decoded: OutcomeSource
 
     @abstractmethod
     def room(self, lane: OpenLane[ConnectionT]) -> int:

@@ -33,8 +33,12 @@ from bench_spark.transports.batches import Received, nothing_received
 from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.connection import WOULD_BLOCK, SocketConnection, read_buffer
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import CLOSE_SECONDS, SocketAccess, access_to
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.opening import (
+    CLOSE_SECONDS,
+    ReopeningRule,
+    SocketAccess,
+    access_to,
+)
 
 WAITING_CONNECTIONS = 4096
 QUIET_SECONDS = 0.1

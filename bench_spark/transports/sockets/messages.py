@@ -177,7 +177,7 @@ class Templates(Generic[SourceT]):
         return found[1]
 
 
-class MessageBlock:
+class TemplateBlock:
     """Memory that messages are written into before they go to a socket; lanes share it."""
 
     def __init__(self) -> None:
@@ -214,4 +214,4 @@ class MessageBlock:
 @warm_up
 def _compile() -> None:
     template = Template(bytes(ENVELOPE_BYTES), 0, ENVELOPE_BYTES)
-    MessageBlock().messages(template, envelope_words(empty_envelopes(1)), NO_TAILS)
+    TemplateBlock().messages(template, envelope_words(empty_envelopes(1)), NO_TAILS)

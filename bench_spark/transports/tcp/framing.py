@@ -26,8 +26,8 @@ from bench_spark.transports.sockets.buffers import (
 )
 from bench_spark.transports.sockets.connection import Unreadable
 from bench_spark.transports.sockets.messages import (
-    MessageBlock,
     Template,
+    TemplateBlock,
     Templates,
     bodies_of,
     is_alike,
@@ -75,7 +75,7 @@ class LengthFraming:
         self._width = tcp.length_bytes
         self._order = tcp.byte_order
         self._most_bytes = 256**tcp.length_bytes - 1
-        self._block = MessageBlock()
+        self._block = TemplateBlock()
         self._templates = Templates(LengthFraming._template)
 
     def length(self, size: int) -> bytes:

@@ -19,7 +19,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.importers.draft import Draft, FileKeys, files_of
 from bench_spark.importers.perftest import import_perftest
 from bench_spark.importers.perftest_flags import BY_LONG, FLAGS, Takes
-from bench_spark.transports.amqp.naming import refuse_impossible
+from bench_spark.transports.amqp.topology import refuse_impossible
 
 HELP = Path(__file__).with_name("perftest-2.22.1.txt")
 

@@ -8,11 +8,11 @@ import pytest
 
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.models import Scenario
-from bench_spark.transports.amqp.connection import Access, access_for
+from bench_spark.transports.amqp.connection import AmqpAccess, access_for
 from bench_spark.transports.base import TransportContext
 
 
-def access(uri: str) -> Access:
+def access(uri: str) -> AmqpAccess:
     broker = Broker(kind="amqp", uri=uri)
     return access_for(TransportContext("run", Scenario(), broker, resolve_credentials(broker)))
 

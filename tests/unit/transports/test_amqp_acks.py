@@ -7,7 +7,7 @@ import pika.spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.transports.amqp.deliveries import AckFrames
+from bench_spark.transports.amqp.consumers import AckFrames
 from bench_spark.transports.amqp.frames import method_frame
 
 CHANNEL = 1

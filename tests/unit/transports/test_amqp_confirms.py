@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import (
-    ENVELOPE_BYTES,
-    Envelopes,
-    empty_envelopes,
-    envelope_bytes,
-)
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.confirms import (
     NANOSECONDS_HELD,
     Confirms,
@@ -27,8 +22,8 @@ from bench_spark.transports.amqp.confirms import (
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
@@ -37,7 +32,7 @@ from bench_spark.transports.batches import OutcomeKind
 from bench_spark.transports.sockets.buffers import ReadBuffer
 
 CHANNEL, SENT = 1, 300
-FRAMING = Framing(CHANNEL, 4096)
+FRAMING = FrameTerms(CHANNEL, 4096)
 Basic = pika.spec.Basic
 CONFIRMED, REFUSED, RETURNED, UNKNOWN = OutcomeKind
 
@@ -76,7 +71,7 @@ class Ledger:
         self.confirms.sent(made, ENVELOPE_BYTES)
 
     def settled(self, tag: int, multiple: bool) -> list[int]:
-        self.confirms.acked(tag, multiple, 1)
+        self.confirms.settled(tag, multiple, OutcomeKind.CONFIRMED, 1)
         return self._sequences()
 
     def abandoned(self) -> list[int]:
@@ -242,9 +237,9 @@ class Said:
 
     def settle(self, settlement: Confirms, at_ns: int) -> None:
         if self.what == "ack":
-            settlement.acked(self.tag, self.multiple, at_ns)
+            settlement.settled(self.tag, self.multiple, OutcomeKind.CONFIRMED, at_ns)
         elif self.what == "nack":
-            settlement.nacked(self.tag, self.multiple, at_ns)
+            settlement.settled(self.tag, self.multiple, OutcomeKind.REFUSED, at_ns)
         elif self.what == "return":
             settlement.returned(self.body, at_ns)
 
@@ -291,7 +286,7 @@ def test_a_stream_of_acks_nacks_and_returns_settles_as_one_by_one(
         one.settle(reference, int(read))
 
     confirms, outcomes = confirms_of(SENT, may_return)
-    parser, rest = Parser(FRAMING, confirms, lambda method: None), b""
+    parser, rest = FrameParser(FRAMING, confirms, lambda method: None), b""
     for read, (start, end) in enumerate(itertools.pairwise(bounds)):
         piece = rest + stream[start:end]
         buffer = ReadBuffer(len(piece))
@@ -308,7 +303,7 @@ def test_one_ack_of_more_than_there_is_room_for_settles_all(tag: int) -> None:
     frame = method_frame(CHANNEL, Basic.Ack(tag, True))
     buffer = ReadBuffer(len(frame))
     buffer.raw[:] = frame
-    parser = Parser(FRAMING, confirms, lambda method: None)
+    parser = FrameParser(FRAMING, confirms, lambda method: None)
     assert parser.parse(buffer, len(frame), 7) == len(frame)
     assert settled_so_far(outcomes) == [(tag, CONFIRMED, 7) for tag in range(1, 5001)]
     assert confirms.in_flight == 0
@@ -320,7 +315,7 @@ def test_single_acks_of_tags_beyond_all_settle_nothing() -> None:
         frame = method_frame(CHANNEL, Basic.Ack(tag, False))
         buffer = ReadBuffer(len(frame))
         buffer.raw[:] = frame
-        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(frame), 7)
+        FrameParser(FRAMING, confirms, lambda method: None).parse(buffer, len(frame), 7)
     assert settled_so_far(outcomes) == []
     assert confirms.in_flight == 10
 
@@ -340,7 +335,7 @@ def test_what_is_no_amqp_is_refused_and_named(bad: bytes, why: str) -> None:
     buffer = ReadBuffer(len(bad))
     buffer.raw[:] = bad
     with pytest.raises(BadFrame, match=why):
-        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(bad), 7)
+        FrameParser(FRAMING, confirms, lambda method: None).parse(buffer, len(bad), 7)
 
 
 # -- the orders in which brokers send acks, nacks and returns --------------------------------------
@@ -362,7 +357,7 @@ def settlement(
 
 def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
     lane, sink, _ = settlement()
-    lane.acked(2, multiple=True, at_ns=7)
+    lane.settled(2, True, OutcomeKind.CONFIRMED, 7)
     assert settled_so_far(sink) == [(0, CONFIRMED, 7), (1, CONFIRMED, 7)]
     assert sink.take().lane.tolist() == [3, 3]
     assert lane.in_flight == 2
@@ -374,14 +369,14 @@ def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -
     lane.sent(stamped(0), head_bytes)
     lane.returned(body(heads, 1, head_bytes), at_ns=5)
     assert settled_so_far(sink) == []
-    lane.acked(4, multiple=True, at_ns=6)
+    lane.settled(4, True, OutcomeKind.CONFIRMED, 6)
     kinds = [kind for _, kind, _ in settled_so_far(sink)]
     assert kinds == [CONFIRMED, RETURNED, CONFIRMED, CONFIRMED]
 
 
 def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
     lane, sink, heads = settlement()
-    lane.nacked(2, multiple=False, at_ns=5)
+    lane.settled(2, False, OutcomeKind.REFUSED, 5)
     assert settled_so_far(sink) == []
     assert lane.in_flight == 4
     lane.returned(body(heads, 1), at_ns=6)
@@ -391,7 +386,7 @@ def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
 
 def test_a_nack_without_a_return_is_a_refusal_once_its_return_is_overdue() -> None:
     lane, sink, _ = settlement()
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     lane.release(now_ns=5 + NANOSECONDS_HELD - 1)
     assert settled_so_far(sink) == []
     lane.release(now_ns=5 + NANOSECONDS_HELD)
@@ -400,7 +395,7 @@ def test_a_nack_without_a_return_is_a_refusal_once_its_return_is_overdue() -> No
 
 def test_where_nothing_can_be_returned_a_nack_is_a_refusal_at_once() -> None:
     lane, sink, _ = settlement(may_return=False)
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     assert settled_so_far(sink) == [(0, REFUSED, 5)]
 
 
@@ -413,7 +408,7 @@ def test_without_confirms_a_return_is_an_outcome_by_itself() -> None:
 
 def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> None:
     lane, sink, heads = settlement()
-    lane.nacked(1, multiple=False, at_ns=5)
+    lane.settled(1, False, OutcomeKind.REFUSED, 5)
     lane.returned(body(heads, 3), at_ns=6)
     lane.abandon(at_ns=8)
     assert settled_so_far(sink) == [
@@ -427,7 +422,7 @@ def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> No
 
 def test_settling_a_tag_nobody_knows_changes_nothing() -> None:
     lane, sink, _ = settlement()
-    lane.nacked(99, multiple=False, at_ns=5)
-    lane.acked(99, multiple=False, at_ns=5)
+    lane.settled(99, False, OutcomeKind.REFUSED, 5)
+    lane.settled(99, False, OutcomeKind.CONFIRMED, 5)
     lane.release(now_ns=10 * NANOSECONDS_HELD)
     assert settled_so_far(sink) == []

@@ -20,11 +20,11 @@ from bench_spark.transports.amqp.connection import (
     describe_end,
     read_buffer,
 )
-from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import ConsumerTags, DeliveryDecoder
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
@@ -35,7 +35,7 @@ from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.loop import Loop
 
 FRAME_MAX = 4096
-FRAMING = Framing(1, FRAME_MAX)
+FRAMING = FrameTerms(1, FRAME_MAX)
 PATIENCE_SECONDS = 60.0
 spec = pika.spec
 
@@ -73,8 +73,8 @@ class Rig:
         self.wire.open_channel()
         assert isinstance(self.next_frame().method, spec.Channel.Open)
         self.hear(method_frame(1, spec.Channel.OpenOk()) + behind_login)
-        receiver = Deliveries(0, self.wire.framing, ConsumerTags(b"tag-", 1), self.arrivals)
-        parser = Parser(self.wire.framing, receiver, self.wire.on_any_method)
+        receiver = DeliveryDecoder(0, self.wire.framing, ConsumerTags(b"tag-", 1), self.arrivals)
+        parser = FrameParser(self.wire.framing, receiver, self.wire.on_any_method)
         self.wire.begin(parser, self.methods.append)
         self.wire.on_end = self.ends.append
         self.loop.pump()

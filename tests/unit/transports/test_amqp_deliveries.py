@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.amqp.deliveries import MOST_PIECES, ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import MOST_PIECES, ConsumerTags, DeliveryDecoder
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_bytes,
     header_frame,
@@ -36,7 +36,7 @@ from bench_spark.transports.sockets.buffers import (
 )
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
-FRAMING = Framing(CHANNEL, FRAME_MAX)
+FRAMING = FrameTerms(CHANNEL, FRAME_MAX)
 TAGS = ConsumerTags(b"bench-0-", 12)
 CONSUMERS = {TAGS.of(route): route for route in (0, 1, 9, 10, 11)}
 Basic, Connection = pika.spec.Basic, pika.spec.Connection
@@ -189,10 +189,10 @@ class Reader:
 
     def __init__(self, want: frozenset[Part] = EVERYTHING) -> None:
         self.arrivals = Arrivals(want)
-        self.deliveries = Deliveries(LANE, FRAMING, TAGS, self.arrivals)
+        self.deliveries = DeliveryDecoder(LANE, FRAMING, TAGS, self.arrivals)
         self.methods: list[str] = []
         self._rest = b""
-        self._parser = Parser(
+        self._parser = FrameParser(
             FRAMING, self.deliveries, lambda method: self.methods.append(repr(method))
         )
 
@@ -289,7 +289,7 @@ def test_an_envelope_is_put_together_from_frames_of_any_size(most: int) -> None:
 def test_a_tag_says_of_which_generation_it_is() -> None:
     arrivals = Arrivals(frozenset())
     mark = generation_mark(3)
-    parser = Parser(FRAMING, Deliveries(LANE, FRAMING, TAGS, arrivals, mark), print)
+    parser = FrameParser(FRAMING, DeliveryDecoder(LANE, FRAMING, TAGS, arrivals, mark), print)
     stream = b"".join(delivery(Kind(), 77))
     buffer = ReadBuffer(len(stream))
     buffer.raw[:] = stream

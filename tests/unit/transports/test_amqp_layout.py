@@ -8,16 +8,15 @@ import pytest
 
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp import naming
-from bench_spark.transports.amqp.topology import Layout, layout_for
+from bench_spark.transports.amqp.topology import QueueLayout, layout_for, refuse_impossible
 from bench_spark.transports.base import Destination, Lane
 
 
-def layout(**keys: Any) -> Layout:
+def layout(**keys: Any) -> QueueLayout:
     return layout_for(Scenario.model_validate(keys), "run7")
 
 
-def bound_keys(made: Layout, subscription: int) -> list[str]:
+def bound_keys(made: QueueLayout, subscription: int) -> list[str]:
     queue = made.queue(subscription, is_declared=True)
     bindings = list(made.bindings(queue))
     assert {binding["queue"] for binding in bindings} == {queue.name}
@@ -84,7 +83,7 @@ def test_what_would_spoil_a_topology_is_refused(
 ) -> None:
     scenario = Scenario.model_validate({"topology": topology, "amqp": amqp})
     with pytest.raises(ConfigurationError, match=f"^{named}"):
-        naming.refuse_impossible(scenario)
+        refuse_impossible(scenario)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +96,4 @@ def test_what_would_spoil_a_topology_is_refused(
     ],
 )
 def test_what_a_topology_can_do_with_is_taken(topology: str, amqp: dict[str, Any]) -> None:
-    naming.refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))
+    refuse_impossible(Scenario.model_validate({"topology": topology, "amqp": amqp}))

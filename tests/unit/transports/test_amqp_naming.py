@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp import topology as naming
 
 
 @pytest.mark.parametrize(

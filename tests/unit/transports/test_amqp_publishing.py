@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
-from bench_spark.transports.amqp.frames import Framing
-from bench_spark.transports.amqp.publishing import KeyChoice, MessageWriter, PublishFrames
+from bench_spark.transports.amqp.frames import FrameTerms
+from bench_spark.transports.amqp.producers import KeyChoice, PublishFrames, PublishWriter
 from bench_spark.transports.batches import U8, Batch
 from bench_spark.transports.sockets.buffers import OutcomeRows, by_lane, is_of_one_lane
 
@@ -32,12 +32,12 @@ def frames(
     publish = pika.spec.Basic.Publish(
         exchange="an exchange", routing_key=key, mandatory=mandatory, immediate=immediate
     )
-    return PublishFrames(Framing(5, FRAME_MAX), publish, persistent=persistent, headers=headers)
+    return PublishFrames(FrameTerms(5, FRAME_MAX), publish, persistent=persistent, headers=headers)
 
 
 def confirms(limit: int = 0) -> Confirms:
     terms = ConfirmTerms(limit, may_return=False)
-    return Confirms(0, Framing(5, FRAME_MAX), terms, OutcomeRows())
+    return Confirms(0, FrameTerms(5, FRAME_MAX), terms, OutcomeRows())
 
 
 def heads(count: int) -> Envelopes:
@@ -116,7 +116,7 @@ TAIL_SIZES = [0, 1, 80, FRAME_MAX - 8 - 32, FRAME_MAX - 8 - 31, 2 * FRAME_MAX, 3
 def test_a_batch_is_as_many_messages_with_these_heads_and_tails(
     batches: list[tuple[int, bool]], head_bytes: int, tail_bytes: int
 ) -> None:
-    writer, chance = MessageWriter(may_return=False), np.random.default_rng(1)
+    writer, chance = PublishWriter(may_return=False), np.random.default_rng(1)
     for count, has_own_tails in batches:
         made = heads(count)
         tails = chance.integers(0, 256, (count, tail_bytes), np.uint8)
@@ -142,7 +142,7 @@ def test_messages_for_several_destinations_are_written_in_their_order(
     made = heads(len(routes))
     tails = np.random.default_rng(2).integers(0, 256, (len(routes), tail_bytes), np.uint8)
     load = load_of(made, tails if has_own_tails else bytes(tail_bytes), routes=routes)
-    written = MessageWriter(may_return=False).write(of_routes, load, confirms())
+    written = PublishWriter(may_return=False).write(of_routes, load, confirms())
     messages = published(bytes(written))
     assert [one.method.routing_key for one in messages] == [keys[route] for route in routes]
     rows = envelope_bytes(made)
@@ -153,7 +153,7 @@ def test_messages_for_several_destinations_are_written_in_their_order(
 
 
 def test_a_batch_larger_than_all_before_it_is_written_whole() -> None:
-    writer = MessageWriter(may_return=False)
+    writer = PublishWriter(may_return=False)
     for size in (100, 3_000_000, 100):
         messages = published(
             bytes(writer.write([frames()], load_of(heads(2), bytes(size)), confirms()))
@@ -166,7 +166,7 @@ def test_bodies_of_any_size_are_written_one_by_one() -> None:
     made = heads(len(tails))
     places = np.zeros(len(tails), np.uint16)
     load = Batch(np.zeros(len(made), np.uint32), made, tails, places)
-    written = MessageWriter(may_return=False).write([frames()], load, confirms())
+    written = PublishWriter(may_return=False).write([frames()], load, confirms())
     messages = published(bytes(written))
     assert [one.body[32:] for one in messages] == tails
 
@@ -174,7 +174,7 @@ def test_bodies_of_any_size_are_written_one_by_one() -> None:
 @pytest.mark.parametrize("size", [0, 100, 3 * FRAME_MAX])
 def test_headers_are_in_every_message(size: int) -> None:
     headers = {"kind": "order", "urgent": True, "pages": 3}
-    written = MessageWriter(may_return=False).write(
+    written = PublishWriter(may_return=False).write(
         [frames(headers=headers)], load_of(heads(3), bytes(size)), confirms()
     )
     messages = published(bytes(written))
@@ -191,7 +191,7 @@ def test_messages_have_the_chosen_routing_keys(keys: int, count: int, producer: 
     made["producer"] = producer
     one_key = frames(key=f"schlüssel.{0:0{digits}d}")
     expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
-    writer = MessageWriter(may_return=False, key_choice=choice)
+    writer = PublishWriter(may_return=False, key_choice=choice)
     written = bytes(writer.write([one_key], load_of(made, b"tail"), confirms()))
     assert [one.method.routing_key for one in published(written)] == expected
     singly = b"".join(

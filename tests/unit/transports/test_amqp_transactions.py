@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.transports.amqp.deliveries import AckTransactions
+from bench_spark.transports.amqp.consumers import AckTransactions
 
 
 def tags(first: int, count: int) -> np.typing.NDArray[np.uint64]:
