@@ -32,7 +32,7 @@ from bench_spark.agent.host import SLICE_NS, short_time_slice
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.loader import load_broker
 from bench_spark.config.models import Scenario
-from bench_spark.core import kernel_cache, kernel_files, kernels
+from bench_spark.core import kernel_cache, kernels
 from bench_spark.errors import (
     BenchError,
     BrokerRefused,
@@ -468,7 +468,7 @@ def _class_archive() -> Finding:
 
 def _kernels() -> Finding:
     return kernels_finding(
-        kernels.are_compiled(), kernel_cache.compiled_count(), str(kernel_files.kernels_directory())
+        kernels.are_compiled(), kernel_cache.compiled_count(), str(kernels.kernels_directory())
     )
 
 

@@ -20,7 +20,7 @@ from bench_spark.agent.pacing import NO_END, Pacing, Stretch
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.core.random_bytes import RandomBytes
+from bench_spark.core.randomness import RandomBytes
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]

@@ -29,11 +29,15 @@ from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     Envelopes,
+    content_hashes,
+    decode_ids,
     empty_envelopes,
+    encode_ids,
     envelopes_from_bytes,
+    id_rows,
+    id_texts,
 )
-from bench_spark.core.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
-from bench_spark.core.random_bytes import RandomBytes, RandomRows
+from bench_spark.core.randomness import RandomBytes, RandomRows
 from bench_spark.data.carriers import ACKNOWLEDGEMENT, Carrier, NoPlace, make_carrier
 from bench_spark.data.ordering import RecordOrdering, ordering_of
 from bench_spark.data.records import ColumnRecords, MadeRecords, RecordFiles

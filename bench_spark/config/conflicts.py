@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from bench_spark.config.fields import Conflict
 from bench_spark.config.sections import IN_BODY, OFF, Load, Message, size_conflicts
 from bench_spark.config.topologies import Sizes, size_problem
-from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.identity import ID_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES, ID_BYTES
 
 if TYPE_CHECKING:
     from bench_spark.config.models import Scenario

@@ -28,8 +28,7 @@ from bench_spark.config.fields import (
 from bench_spark.config.problems import EXPLAINED_ELSEWHERE, Described
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.topologies import EndSizes
-from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
-from bench_spark.core.identity import ID_PATTERN
+from bench_spark.core.envelope import ENVELOPE_BYTES, ID_PATTERN, TIMESTAMP_BYTES
 
 LARGEST_BODY_BYTES = 128 * 1024 * 1024
 

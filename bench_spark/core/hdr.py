@@ -57,10 +57,6 @@ class HistogramShape:
         """Of a histogram that is being filled."""
         return HISTOGRAM_HEADER + self.size
 
-    def index_of(self, values_us: I64) -> I64:
-        """The bucket of each value; the values must lie in 0 .. `highest_us`."""
-        return _index_of(values_us)
-
 
 @cache
 def shape_for(highest_us: int) -> HistogramShape:
@@ -77,7 +73,8 @@ def shape_for(highest_us: int) -> HistogramShape:
     return HistogramShape(highest_us, size, highest_equivalent_us)
 
 
-def _index_of(values_us: I64) -> I64:
+def index_of(values_us: I64) -> I64:
+    """The bucket of each value; the values must lie in the range of the shape."""
     index: I64 = values_us.astype(np.float64).view(np.int64)
     index >>= FRACTION_SHIFT
     index -= DOUBLE_BIAS
@@ -278,7 +275,7 @@ class SparseHistogram:
         shape = shape_for(highest_us)
         encoder = HdrHistogram(LOWEST_US, highest_us, SIGNIFICANT_FIGURES)
         if len(self.counts):
-            index = _index_of(self.values_us.astype(np.int64))
+            index = index_of(self.values_us.astype(np.int64))
             if index[-1] >= shape.size:
                 raise ValueError(
                     f"a bucket at {self.values_us[-1]} us lies outside 1 .. {highest_us} us"
@@ -343,7 +340,7 @@ def _added_up(parts: Sequence[SparseHistogram]) -> tuple[I32, I64]:
     values_us = np.concatenate([part.values_us for part in parts])
     if not len(values_us):
         return np.zeros(0, np.int32), np.zeros(0, np.int64)
-    index = _index_of(values_us.astype(np.int64))
+    index = index_of(values_us.astype(np.int64))
     total: I64 = np.zeros(int(index.max()) + 1, np.int64)
     # Not bincount: its weights are doubles, which lose counts above 2^53.
     np.add.at(total, index, np.concatenate([part.counts for part in parts]))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench_spark.cache import cache_directory
 from bench_spark.core import kernels
-from bench_spark.core.kernel_files import PACKAGE, kernel_sources, kernels_directory
+from bench_spark.core.kernels import PACKAGE, kernel_sources, kernels_directory
 from bench_spark.errors import BenchError
 
 KEPT_DIRECTORIES = 3

@@ -19,7 +19,7 @@ F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Throughput:
+class SampledThroughput:
     """Figures of the samples of one pair, or sums over several; None where there are too few."""
 
     samples: int
@@ -35,11 +35,11 @@ class Throughput:
         return dict(vars(self))
 
 
-def throughput(per_second: F64) -> Throughput:
+def throughput(per_second: F64) -> SampledThroughput:
     """What the samples of one pair say, each given as messages per second."""
     count = len(per_second)
     low, high = median_interval(per_second)
-    return Throughput(
+    return SampledThroughput(
         samples=count,
         median_per_second=float(np.median(per_second)) if count else None,
         mean_per_second=float(np.mean(per_second)) if count else None,
@@ -49,13 +49,13 @@ def throughput(per_second: F64) -> Throughput:
     )
 
 
-def throughput_of_all(pairs: Sequence[Throughput]) -> Throughput:
+def throughput_of_all(pairs: Sequence[SampledThroughput]) -> SampledThroughput:
     """Pairs that work side by side: their medians, means and interval ends added up.
 
     The standard deviation is that of a sum of pairs that vary independently of each other. A figure
     that one pair lacks has no sum.
     """
-    return Throughput(
+    return SampledThroughput(
         samples=sum(pair.samples for pair in pairs),
         median_per_second=_sum([pair.median_per_second for pair in pairs]),
         mean_per_second=_sum([pair.mean_per_second for pair in pairs]),

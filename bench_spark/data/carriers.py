@@ -20,7 +20,7 @@ from bench_spark.config.fields import Pattern, TooSlow
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import did_you_mean
 from bench_spark.config.sections import ANY_ID, Identity, compiled
-from bench_spark.core.identity import ID_BYTES
+from bench_spark.core.envelope import ID_BYTES
 from bench_spark.data.scanning import Records
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.transports.batches import HEAD_ONLY, Part, Received

@@ -330,7 +330,7 @@ class MadeRecords:
         """`id_bytes`: how much of the body the ID takes."""
         self._length = message.bytes - id_bytes
         # Here, so that a command that only looks at records does not wait for numba.
-        from bench_spark.core.random_bytes import RandomBytes
+        from bench_spark.core.randomness import RandomBytes
 
         self._random = None if message.padding == "zero" else RandomBytes(seed)
 

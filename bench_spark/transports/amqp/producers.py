@@ -18,7 +18,7 @@ import pika.spec
 from bench_spark.config.protocols import Amqp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.core.mixing import mixed
+from bench_spark.core.randomness import mixed
 from bench_spark.transports.amqp import topology
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, has_tags, remember
 from bench_spark.transports.amqp.connection import AmqpConnection

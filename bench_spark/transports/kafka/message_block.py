@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench_spark.config.fields import value_text
 from bench_spark.config.protocols import Kafka
 from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes
-from bench_spark.core.mixing import U64, fractions, mixed
+from bench_spark.core.randomness import U64, fractions, mixed
 from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import I64, U8, Batch, Headers, each_tail
 from bench_spark.transports.kafka.kernels import (

@@ -15,6 +15,7 @@ from bench_spark.core.hdr import (
     Histogram,
     Percentile,
     SparseHistogram,
+    index_of,
     merge_sparse,
     shape_for,
 )
@@ -71,9 +72,9 @@ class TestShape:
         ends = shape.highest_equivalent_us
         starts = np.concatenate([[0], ends[:-1] + 1])
         for edges in (starts, ends):
-            assert shape.index_of(edges).tolist() == list(range(shape.size))
+            assert index_of(edges).tolist() == list(range(shape.size))
         for value in [*starts[::97].tolist(), *ends[::97].tolist()]:
-            assert shape.index_of(np.array([value]))[0] == reference.get_counts_array_index(value)
+            assert index_of(np.array([value]))[0] == reference.get_counts_array_index(value)
 
     def test_is_made_once_per_range(self) -> None:
         assert shape_for(TEN_SECONDS_US) is shape_for(TEN_SECONDS_US)

@@ -8,8 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.core.identity import decode_ids, encode_ids, id_rows, id_texts
+from bench_spark.core.envelope import (
+    Envelopes,
+    decode_ids,
+    empty_envelopes,
+    encode_ids,
+    id_rows,
+    id_texts,
+)
 
 NAMES = ("run_tag", "producer", "sequence")
 NUMBERS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))

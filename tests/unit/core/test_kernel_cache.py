@@ -20,8 +20,7 @@ import pytest
 import small_kernels
 
 from bench_spark.core import kernel_cache
-from bench_spark.core.kernel_files import PACKAGE, directory_name, kernel_sources
-from bench_spark.core.kernels import KERNELS
+from bench_spark.core.kernels import KERNELS, PACKAGE, directory_name, kernel_sources
 from tools.pack_environment import compiled_kernels
 
 HERE = Path(__file__).parent
@@ -29,7 +28,7 @@ HERE = Path(__file__).parent
 PROGRAM = """
 import json, sys
 import small_kernels
-from bench_spark.core import kernel_cache, kernel_files
+from bench_spark.core import kernel_cache, kernels
 if len(sys.argv) > 1:
     small_kernels.STEP = int(sys.argv[1])
 kernel_cache.warm_up()
@@ -39,7 +38,7 @@ print(json.dumps({
     "found": total(np.full(4, 200, np.uint8), 4),
     "loaded": sum(total.stats.cache_hits.values()),
     "compiled": sum(total.stats.cache_misses.values()),
-    "directory": str(kernel_files.kernels_directory()),
+    "directory": str(kernels.kernels_directory()),
     "cpu": total.targetctx.codegen().magic_tuple()[1:],
 }))
 """

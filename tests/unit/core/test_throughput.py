@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.throughput import (
-    Throughput,
+    SampledThroughput,
     median_interval,
     median_rank,
     throughput,
@@ -67,21 +67,23 @@ def test_figures_agree_with_numpy(values: list[float]) -> None:
 
 
 def test_what_too_few_samples_cannot_say_is_left_out() -> None:
-    assert throughput(np.zeros(0)) == Throughput(0, None, None, None, None, None)
-    assert throughput(np.array([5.0])) == Throughput(1, 5.0, 5.0, None, None, None)
+    assert throughput(np.zeros(0)) == SampledThroughput(0, None, None, None, None, None)
+    assert throughput(np.array([5.0])) == SampledThroughput(1, 5.0, 5.0, None, None, None)
     few = throughput(np.array([1.0, 2.0, 3.0]))
     assert (few.stddev_per_second, few.low_per_second) == (1.0, None)
 
 
 def test_pairs_side_by_side_add_up() -> None:
-    one = Throughput(100, 1000.0, 1010.0, 30.0, 990.0, 1005.0)
-    other = Throughput(100, 500.0, 510.0, 40.0, 480.0, 520.0)
-    assert throughput_of_all([one, other]) == Throughput(200, 1500.0, 1520.0, 50.0, 1470.0, 1525.0)
+    one = SampledThroughput(100, 1000.0, 1010.0, 30.0, 990.0, 1005.0)
+    other = SampledThroughput(100, 500.0, 510.0, 40.0, 480.0, 520.0)
+    assert throughput_of_all([one, other]) == SampledThroughput(
+        200, 1500.0, 1520.0, 50.0, 1470.0, 1525.0
+    )
     assert throughput_of_all([one]) == one
 
 
 def test_a_figure_that_one_pair_lacks_has_no_sum() -> None:
-    one = Throughput(100, 1000.0, 1010.0, 30.0, 990.0, 1005.0)
-    none = Throughput(0, None, None, None, None, None)
-    assert throughput_of_all([one, none]) == Throughput(100, None, None, None, None, None)
-    assert throughput_of_all([]) == Throughput(0, None, None, None, None, None)
+    one = SampledThroughput(100, 1000.0, 1010.0, 30.0, 990.0, 1005.0)
+    none = SampledThroughput(0, None, None, None, None, None)
+    assert throughput_of_all([one, none]) == SampledThroughput(100, None, None, None, None, None)
+    assert throughput_of_all([]) == SampledThroughput(0, None, None, None, None, None)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
-from bench_spark.core.envelope import empty_envelopes
-from bench_spark.core.identity import encode_ids, id_texts
+from bench_spark.core.envelope import empty_envelopes, encode_ids, id_texts
 from bench_spark.data.carriers import (
     NO_ID,
     Carried,

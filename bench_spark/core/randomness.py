@@ -1,14 +1,43 @@
-"""Random bytes by the row: what fills bodies that have nothing to say."""
+"""Random numbers that belong to a message, and random bytes that fill bodies.
+
+The numbers are the same for a message, whoever asks and how often: one that was refused keeps what
+was chosen for it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.core.envelope import Envelopes
 from bench_spark.core.kernels import kernel
 
-U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
+
+_PRODUCER_STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIXERS = (
+    (np.uint64(30), np.uint64(0xBF58_476D_1CE4_E5B9)),
+    (np.uint64(27), np.uint64(0x94D0_49BB_1331_11EB)),
+)
+
+
+def mixed(heads: Envelopes) -> U64:
+    """64 bits for each message, evenly spread, in no order (splitmix64's mixing)."""
+    bits: U64 = (heads["producer"] + np.uint64(1)) * _PRODUCER_STEP + heads["sequence"]
+    bits *= _PRODUCER_STEP
+    for shift, factor in _MIXERS:
+        bits ^= bits >> shift
+        bits *= factor
+    bits ^= bits >> np.uint64(31)
+    return bits
+
+
+def fractions(heads: Envelopes) -> npt.NDArray[np.float64]:
+    """The same as a number from 0 to 1, 1 excluded."""
+    return (mixed(heads) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+U8 = npt.NDArray[np.uint8]
 
 _WORD_BYTES = 8
 _STREAMS = 4
