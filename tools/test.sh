@@ -8,9 +8,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Tests of brokers wait more than they compute, so three processes share two cores well. A file's tests
+# Tests of brokers wait more than they compute, so five processes share two cores well. A file's tests
 # stay together; files go out in the order of tests/conftest.py, the longest first.
-workers=${WORKERS:-3}
+workers=${WORKERS:-5}
 readonly NOTHING_SELECTED=5
 # Kafka's kernels read memory of librdkafka, which only compiled code can.
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py

@@ -25,7 +25,7 @@ def without_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands whose engine is simulated."""
 
     @contextmanager
-    def no_session(master: str | None, display: Any) -> Iterator[Any]:
+    def no_session(master: str | None, display: Any, slots: int = 0) -> Iterator[Any]:
         yield None
 
     monkeypatch.setattr("bench_spark.runs.spark_session", no_session)

@@ -318,10 +318,11 @@ def test_waiting_for_a_query_that_has_ended_says_so(store: Store, metrics: Rolli
 
 
 def test_a_store_that_spark_cannot_read_is_said_before_the_load(
-    spark: SparkSession, store: Store
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with S3 and no hadoop-aws on the class path: deltalake needs no jar."""
-    metrics = RollingMetrics(spark, store, checkpoint="nowhere://bucket/checkpoint")
+    metrics = RollingMetrics(spark, store)
+    monkeypatch.setattr(store, "table_uri", lambda name: f"nowhere://bucket/{name}")
     with pytest.raises(StoreNotReady, match=r'Spark cannot read it: .*"nowhere"'):
         metrics.make_ready()
     metrics.close()
