@@ -6,7 +6,7 @@ import io
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,13 +152,15 @@ def carry_out_on(spark: Any, directory: Path) -> CarryOut:
     return carry_out
 
 
-def workers_at(port: int) -> list[psutil.Process]:
-    """Python workers of Spark that are connected to this port: those that run agents."""
+def workers_at(port: int, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
+    """Python workers of Spark that are connected to this port: those that run agents.
+
+    `among` these processes, or all that there are."""
     found = {}
-    for process in psutil.process_iter(["cmdline"]):
-        if not any("pyspark.daemon" in part for part in process.info["cmdline"] or ()):
-            continue
+    for process in psutil.process_iter() if among is None else among:
         try:
+            if not any("pyspark.daemon" in part for part in process.cmdline()):
+                continue
             connections = process.net_connections("tcp")
         except psutil.Error:
             continue  # ended meanwhile
