@@ -285,7 +285,10 @@ class Run:
                 if is_cluster:
                     self._metrics.prove_ready(self._start_timeout)
             except BenchError as error:
-                self._start_error = error
+                # What an agent has found comes first: a store that its machine does not see, say,
+                # ends the query too.
+                if not control.failures:
+                    self._start_error = error
                 server.call(lambda: control.stop("the rolling metrics did not start"))
             else:
                 server.call(control.allow_start)

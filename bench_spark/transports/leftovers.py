@@ -20,6 +20,7 @@ PREFIX = "bench-"
 WATCHED_SECONDS = 1.0
 """What changes in so long a time is in use, though nobody consumes from it."""
 
+_ITS_RUN = "its run: "
 _NUMBERED = re.compile(rf"{PREFIX}(?P<run_id>.+)-[0-9]+")
 
 
@@ -33,6 +34,11 @@ class Leftover:
     """What is in it, for people."""
     used_by: str = ""
     """Who uses it, for people. Then it is not ours to delete."""
+
+    @property
+    def is_used_by_its_run_only(self) -> bool:
+        """Whether nothing uses it but another leftover of the run, as a group does its topics."""
+        return self.used_by.startswith(_ITS_RUN)
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ def run_of_whole(name: str, runs: Collection[str]) -> str | None:
 def with_their_runs(leftovers: Iterable[Leftover]) -> list[Leftover]:
     """What belongs to a run that uses something of its own is in use as well."""
     found = list(leftovers)
-    users = {one.run_id: f"its run: {one.kind} {one.name}" for one in found if one.used_by}
+    users = {one.run_id: f"{_ITS_RUN}{one.kind} {one.name}" for one in found if one.used_by}
     return [
         one if one.used_by or one.run_id not in users else replace(one, used_by=users[one.run_id])
         for one in found
@@ -110,7 +116,9 @@ def delete_left_by(
 ) -> list[str]:
     """Delete what agents of a run have left that were killed; returns why something stays, if so.
 
-    A broker may take a while to notice that a killed process has let go of its queues.
+    A broker may take a while to notice that a killed process has let go of its queues: Kafka keeps
+    the members of a group for 45 s. All agents of the run are gone, so its topics need not wait for
+    that.
     """
     problems = []
     for sweeper in sweepers:
@@ -119,8 +127,8 @@ def delete_left_by(
             while True:
                 found = sweeper.find(Wanted(run.run_id, [run]))
                 left = [one for one in found if one.run_id == run.run_id]
-                sweeper.delete([one for one in left if not one.used_by])
-                used = [one for one in left if one.used_by]
+                used = [one for one in left if one.used_by and not one.is_used_by_its_run_only]
+                sweeper.delete([one for one in left if one not in used])
                 if not used or time.monotonic() > deadline:
                     break
                 time.sleep(0.2)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from bench_spark.transports.base import Destination, TransportContext
 from bench_spark.transports.leftovers import (
     KnownRun,
     Leftover,
+    Wanted,
+    delete_left_by,
     run_of_whole,
     sparing_kept,
     with_their_runs,
@@ -253,6 +255,30 @@ def test_what_belongs_to_a_run_in_use_is_in_use() -> None:
         ]
     )
     assert [one.used_by for one in found] == ["1 consumer", "its run: queue bench-a-0", ""]
+
+
+def test_what_only_a_dead_run_uses_of_its_own_is_deleted_after_it() -> None:
+    class Group:
+        """With members that were killed, and that its broker still believes in."""
+
+        def __init__(self) -> None:
+            self.left = {
+                "bench-a": Leftover("group", "bench-a", "a", used_by="its members"),
+                "bench-a-0": Leftover("topic", "bench-a-0", "a"),
+            }
+
+        def find(self, wanted: Wanted) -> list[Leftover]:
+            return with_their_runs(self.left.values())
+
+        def delete(self, leftovers: Sequence[Leftover]) -> None:
+            for one in leftovers:
+                del self.left[one.name]
+
+    group = Group()
+    assert delete_left_by(KnownRun("a", Scenario()), [group], 0.0) == [
+        "group bench-a is used by its members"
+    ]
+    assert list(group.left) == ["bench-a"]
 
 
 def test_what_a_run_was_told_to_keep_is_not_orphaned() -> None:
