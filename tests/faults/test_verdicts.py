@@ -146,11 +146,14 @@ def test_a_broker_that_refuses_more_than_its_share_makes_no_valid_run(
     rabbitmq_broker: Broker, carry_out: CarryOut
 ) -> None:
     limit = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    # One message at a time, and a millisecond for each: the queue is full whenever more come.
+    one_by_one = {"ack": "manual", "prefetch": 1, "queue": {"arguments": limit}}
     outcome = carry_out(
         rabbitmq_broker,
         phases={"warmup_seconds": 0.5, "measure_seconds": 120, "drain_seconds": 5},
         load={"mode": "maximum", "messages": 5000},
-        amqp={"confirms": 1000, "queue": {"arguments": limit}},
+        amqp={"confirms": 1000} | one_by_one,
+        consumer={"processing_us": 1000},
     )
     refused = outcome.counts["refused"]
     assert refused > 0.001 * outcome.counts["sent"]
