@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,7 @@ class GroupEvents(Protocol):
     def on_lost(self, partitions: list[TopicPartition]) -> None: ...
 
 
-class GroupClient:
+class GroupClient(ABC):
     """The client of a member of a group. Failures are KafkaExceptions.
 
     What only members of consumer groups have does nothing here: share groups give their members no
@@ -96,26 +97,26 @@ class GroupClient:
         self._events = events
         self._route_of_topic = {str(d.name): route for route, d in enumerate(own.lane.destinations)}
 
-    def list_topics(self, *, timeout: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def list_topics(self, *, timeout: float) -> None: ...
 
+    @abstractmethod
     def join(self) -> None:
         """Subscribe; the group's decisions come by callback. From now on one thread calls this."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fetch(self) -> Fetched | None:
         """What has come, waiting for the first message for up to `POLL_SECONDS`. A half-full batch
         never waits for more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Leave the group; what it revokes comes by callback."""
-        raise NotImplementedError
 
     def memberid(self) -> str | None:
         return None
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[TopicPartition]) -> None:  # noqa: B027  nothing by design
         pass
 
     pause = resume = assign
@@ -129,7 +130,9 @@ class GroupClient:
         """Negative where the group has committed nothing."""
         return [-1] * len(partitions)
 
-    def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
+    def commit_places(  # noqa: B027  nothing by design
+        self, places: list[TopicPartition], *, wait: bool
+    ) -> None:
         """`on_commit` says how it went: before this returns, or later."""
 
 
