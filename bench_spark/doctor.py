@@ -284,7 +284,10 @@ def place_checks(store: str, references: Sequence[str]) -> Checks:
 
 def _store(store: str) -> Finding:
     if _URI.match(store) and not store.startswith("file://"):
-        return ok(f"{store} is elsewhere; a run proves that every executor sees it")
+        text = f"{store} is elsewhere; a run proves that every executor sees it"
+        if store.startswith("s3"):
+            text += f", and needs --packages {jars.delta_set().hadoop_aws}"
+        return ok(text)
     path = Path(store.removeprefix("file://")).absolute()
     there = next(place for place in (path, *path.parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):

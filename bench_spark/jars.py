@@ -50,11 +50,18 @@ class JarSet:
     """Fetched by what needs it (benchmarks/, tests of S3), not by the set-up."""
     spark: str = ""
     """Of a set of Delta's: the Spark that it is for, as major.minor."""
+    hadoop: str = ""
+    """The Hadoop in that Spark's own distribution."""
 
     @property
     def coordinate(self) -> str:
         """Of a set of Delta's: what spark.jars.packages needs."""
         return next(name for name in self.sha256 if ":delta-spark" in name)
+
+    @property
+    def hadoop_aws(self) -> str:
+        """Of a set of Delta's: what that Spark needs beside it for a store on S3."""
+        return f"org.apache.hadoop:hadoop-aws:{self.hadoop}"
 
     @property
     def directory(self) -> Path:

@@ -248,9 +248,10 @@ def new_run_id(*names: str) -> str:
 
 def open_store(uri: str, master: str | None) -> Store:
     """Open a store to write to; make it where there is none."""
+    store = Store(uri)
     if (chosen := _settled(master)) is not None:
         refuse_unshared_store(uri, chosen)
-    return Store(uri).open()
+    return store.open()
 
 
 @contextmanager

@@ -34,24 +34,27 @@ class Wanted:
     """Fetched by what needs it (benchmarks/, tests of S3), not by the set-up."""
     spark: str = ""
     """The Spark, as major.minor, that a Delta Lake is for."""
+    hadoop: str = ""
+    """The Hadoop in that Spark's own distribution: what hadoop-aws and hadoop-azure must be of."""
 
 
-def delta(spark: str, coordinate: str, *only: str) -> Wanted:
+def delta(spark: str, hadoop: str, coordinate: str, *only: str) -> Wanted:
     """Delta's own jars; its other dependencies are older twins of jars that Spark brings itself."""
     version = coordinate.rpartition(":")[2]
-    return Wanted("Delta Lake", version, roots=(coordinate,), only=only, spark=spark)
+    return Wanted("Delta Lake", version, (coordinate,), only=only, spark=spark, hadoop=hadoop)
 
 
 DELTA, KAFKA, QPID, PERFTEST = "4.4.0", "4.3.1", "10.1.0", "2.22.1"
 HADOOP = "3.5.0"
+OWN = ("delta-", "unitycatalog-")
 
 WANTED = {
     # The Delta that fits each Spark, named by the rule of its own wheels. The first is for
     # the Spark in requirements.lock.
-    "delta": delta("4.2", f"io.delta:delta-spark_4.2_2.13:{DELTA}", "delta-", "unitycatalog-"),
-    "delta-4.1": delta("4.1", f"io.delta:delta-spark_4.1_2.13:{DELTA}", "delta-", "unitycatalog-"),
-    "delta-4.0": delta("4.0", f"io.delta:delta-spark_4.0_2.13:{DELTA}", "delta-", "unitycatalog-"),
-    "delta-3.5": delta("3.5", "io.delta:delta-spark_2.12:3.3.3", "delta-"),
+    "delta": delta("4.2", HADOOP, f"io.delta:delta-spark_4.2_2.13:{DELTA}", *OWN),
+    "delta-4.1": delta("4.1", "3.4.2", f"io.delta:delta-spark_4.1_2.13:{DELTA}", *OWN),
+    "delta-4.0": delta("4.0", "3.4.1", f"io.delta:delta-spark_4.0_2.13:{DELTA}", *OWN),
+    "delta-3.5": delta("3.5", "3.3.4", "io.delta:delta-spark_2.12:3.3.3", *OWN),
     # Without log4j-slf4j-impl a broker that cannot start says nothing about it. It is taken alone
     # because the versions that its parent manages (an older kafka-clients among them) would win.
     "kafka": Wanted(
@@ -154,7 +157,7 @@ def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
         f'version = "{wanted.version}"',
         f"megabytes = {megabytes}",
         *(["on_demand = true"] if wanted.on_demand else []),
-        *([f'spark = "{wanted.spark}"'] if wanted.spark else []),
+        *([f'spark = "{wanted.spark}"', f'hadoop = "{wanted.hadoop}"'] if wanted.spark else []),
         "",
         f"[{key}.sha256]",
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -63,8 +64,25 @@ def prove_writable(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         try_to_write(directory)
+        _prove_links(directory)
     except OSError as error:
         raise StoreNotReady(f"store {directory} cannot be written: {error.strerror}") from error
+
+
+def _prove_links(directory: Path) -> None:
+    """Of two commits of one version the second must fail: deltalake makes it by a hard link, which
+    mounts of object stores do not have."""
+    with tempfile.TemporaryDirectory(prefix=".links-", dir=directory) as scratch:
+        trial = Path(scratch, "file")
+        trial.touch()
+        try:
+            trial.with_name("link").hardlink_to(trial)
+        except OSError as error:
+            raise StoreNotReady(
+                f"store {directory} is on a file system without hard links ({error.strerror}), "
+                "which commits need: of a mounted object store, as /Volumes and /dbfs of "
+                "Databricks, give the place itself, s3://... or abfss://..."
+            ) from error
 
 
 def try_to_write(directory: Path, size_bytes: int = 0) -> None:
@@ -172,6 +190,8 @@ RESULT = ("runs", "samples", "summary")
 """Tables that may use the room kept free for them."""
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_NO_URI = re.compile(r"dbfs:|[a-zA-Z][a-zA-Z0-9+.-]+:/(?!/)")
+"""As a path it would be a directory of this name where the command is called."""
 
 STREAMED = ("events",)
 """Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
@@ -217,6 +237,11 @@ class Store:
 
     def __init__(self, uri: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
         text = str(uri)
+        if _NO_URI.match(text):
+            raise StoreNotReady(
+                f"store {text} is neither a path nor a URI that deltalake can write: of dbfs: give "
+                "the place behind it, s3://... or abfss://...; of others, begin as in hdfs://host/"
+            )
         self.uri = text.rstrip("/") if _URI.match(text) else str(Path(text).absolute())
         self._storage_options = dict(storage_options) if storage_options else None
         self._tables = {name: _Table() for name in SCHEMAS}

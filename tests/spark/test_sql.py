@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from bench_spark.cli import main
 from bench_spark.errors import EXIT_CONFIGURATION, ConfigurationError, StoreNotReady
-from bench_spark.jars import known_sets
+from bench_spark.jars import delta_set
 from bench_spark.spark.sql import (
     create_views,
     refuse_unless_reading,
@@ -382,8 +382,7 @@ def test_a_store_on_s3_without_jars_for_it_is_refused_with_the_package(spark: Sp
         run_query(spark, Store("s3://bucket/store"), "SELECT 1")
     said = str(refused.value)
     assert "Spark cannot read it: it has no jars for S3; add --packages" in said
-    (hadoop,) = (known for known in known_sets()["hadoop-aws"].sha256 if ":hadoop-aws:" in known)
-    assert said.endswith(f"--packages {hadoop}")
+    assert said.endswith(f"--packages {delta_set().hadoop_aws}")
 
 
 def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(

@@ -80,6 +80,18 @@ def test_every_spark_has_the_delta_that_fits_it(version: str, coordinate: str) -
     assert jars.delta_set(version).coordinate == coordinate
 
 
+def test_the_tables_in_the_docs_are_those_of_the_jars() -> None:
+    """Of Spark's versions with Delta's coordinate, and with hadoop-aws."""
+    docs = (REPOSITORY / "docs" / "cluster.md").read_text()
+    delta = dict(re.findall(r"^\| (\d\.\d)[^|]*\| `(io\.delta:\S+)` \|$", docs, re.MULTILINE))
+    hadoop = dict(re.findall(r"^\| (\d\.\d) \| (3\.\d\.\d) \|$", docs, re.MULTILINE))
+    known = jars.delta_sets()
+    assert delta == {spark: each.coordinate for spark, each in known.items()}
+    assert hadoop == {spark: each.hadoop for spark, each in known.items()}
+    assert set(re.findall(r"hadoop-(?:aws|azure):([\d.]+)", docs)) == {known["4.2"].hadoop}
+    assert known["4.2"].hadoop_aws in jars.known_sets()["hadoop-aws"].sha256
+
+
 @pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "5.0.0"])
 def test_a_spark_that_no_delta_fits_is_refused_with_those_that_one_does(version: str) -> None:
     with pytest.raises(EnvironmentNotReady) as refused:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -242,6 +244,26 @@ def test_a_file_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         Store(file).open()
     assert main(["runs", "--store", str(file)]) == EXIT_PREFLIGHT
     assert sentence in capsys.readouterr().err
+
+
+def test_a_directory_without_hard_links_is_refused_before_a_commit_fails_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Databricks' volumes are, and other mounts of object stores."""
+
+    def link(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StoreNotReady, match=r"without hard links \(Function not .*give the place"):
+        Store(tmp_path).open()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["dbfs:/bench", "dbfs://bench", "hdfs:/bench", "file:/bench"])
+def test_what_only_looks_like_a_uri_is_no_directory_of_that_name(place: str) -> None:
+    with pytest.raises(StoreNotReady, match=f"^store {place} is neither a path nor a URI"):
+        Store(place)
 
 
 def test_a_store_that_nobody_answers_for_is_refused_in_one_line() -> None:
