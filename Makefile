@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-uncompiled test-lowest test-versions test-s3 test-yarn test-deployment test-faults soak check format lock audit bench wheel archive clean
+.PHONY: help setup demo test test-uncompiled test-lowest test-versions test-s3 test-yarn test-image test-deployment test-faults soak check format lock audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -29,8 +29,8 @@ test-lowest: setup ## unit tests with the lowest version of every range in pypro
 	@$(BIN)/uv pip install --quiet --python build/lowest --editable '.[dev]'
 	@build/lowest/bin/python -m pytest -q tests/unit
 
-test-versions: setup ## a smoke set on Spark 3.5 to 4.2, each in an environment of its own (VERSIONS='3.5 4.1')
-	@$(BIN)/python tools/test_versions.py $(VERSIONS)
+test-versions: setup ## a smoke set on Spark 3.5 to 4.2, each in an environment of its own (VERSIONS='3.5 4.1' PYTHON='3.11 3.13' ON=standalone)
+	@$(BIN)/python tools/test_versions.py $(VERSIONS) $(addprefix --python ,$(PYTHON)) $(addprefix --on ,$(ON))
 
 test-s3: ## runs with their store on an S3 server of this machine; fetches 690 MB of jars, once
 	@tools/setup.sh --brokers
@@ -41,6 +41,9 @@ test-yarn: ## runs on YARN with their store on HDFS, of this machine; fetches 12
 	@tools/setup.sh --brokers
 	@$(BIN)/python -m bench_spark.jars minicluster
 	@$(BIN)/python -m pytest -m yarn tests/cluster
+
+test-image: setup ## the Dockerfile built without a registry, and a run in the image; needs root, buildah, mmdebstrap
+	@tools/try_image.sh
 
 test-deployment: ## clusters of workers, packed environments, hosts apart (network namespaces); 6 minutes
 	@tools/setup.sh --brokers
