@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,12 +9,12 @@ import typer
 from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import FormatsOption, StoreOption, Texts, argument, option
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.results import existing_store, stored_run
 from bench_spark.compare.comparison import Group, comparison_document, parse_gate
-from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.config.problems import shown_value
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import ComparisonReport
+from bench_spark.results.stored import existing_store
+from bench_spark.runs import group_of_runs
 from bench_spark.store.delta import Store
 
 FailIfOption = Annotated[
@@ -83,26 +82,3 @@ def _group(store: Store, text: str) -> Group:
         )
     more = f" and {len(run_ids) - 1} more" if len(run_ids) > 1 else ""
     return group_of_runs(store, run_ids, run_ids[0] + more)
-
-
-def group_of_runs(
-    store: Store, run_ids: Sequence[str], label: str, found_keys: Sequence[str] = ()
-) -> Group:
-    return Group(label, [_series(store, run_id) for run_id in run_ids], found_keys)
-
-
-def _series(store: Store, run_id: str) -> RunSeries:
-    from bench_spark.spark.merge import merged_ticks_here
-
-    found = stored_run(store, run_id)
-    if not found.document.get("measures") and not found.document.get("rates"):
-        raise ConfigurationError(
-            f"compare: {run_id} has no result: it is {found.document['status']}"
-        )
-    [times] = store.read(
-        "runs", columns=["measured_from", "measured_until"], run_id=run_id
-    ).to_pylist()
-    began, ended = times["measured_from"], times["measured_until"]
-    measured = None if began is None or ended is None else (began.timestamp(), ended.timestamp())
-    resources = store.read("resources", run_id=run_id, phase="measure").to_pylist()
-    return run_series(found.document, merged_ticks_here(store, run_id), measured, resources)

@@ -21,7 +21,6 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.results import run_report
 from bench_spark.cli.watch import (
     DashboardOption,
     PrometheusOption,
@@ -31,6 +30,7 @@ from bench_spark.cli.watch import (
     html_command,
 )
 from bench_spark.errors import ConfigurationError
+from bench_spark.report.run import report_of
 from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def run(
         ),
     ):
         summary = runs.execute(planned, spark, store, display, trigger_seconds)
-        outputs.write(run_report(summary.document, session.store))
+        outputs.write(report_of(summary.document, session.store))
     raise typer.Exit(summary.exit_code)
 
 

@@ -24,13 +24,14 @@ from bench_spark.cli.options import (
     option,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.results import existing_store, listed_runs, run_report, stored_run
 from bench_spark.config.broker import host_and_port
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.exporter import Exporter
 from bench_spark.report.live import Steps
+from bench_spark.report.run import report_of
+from bench_spark.results.stored import existing_store, listed_runs, stored_run
 from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def watch(
     with exporting(display, metrics_at, broker) as exported, dashboard_at(page_at, display) as page:
         _follow(FollowedRun(opened, run_id), exported, page, html_command(run_id, store))
         ended = stored_run(opened, run_id)
-        parse_formats(None).write(run_report(ended.document, store))
+        parse_formats(None).write(report_of(ended.document, store))
     if exit_code:
         raise typer.Exit(ended.exit_code or 0)
 

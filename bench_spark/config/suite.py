@@ -34,7 +34,7 @@ RESOURCES = (
     *("flow_state", "scheduler_utilisation"),
 )
 _COLUMN_RULE = (
-    f"MEASURE.STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
+    f"MEASURE.STATISTIC or STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
     f"{', '.join(STATISTICS)}; or one of {', '.join((*RATES, *RESOURCES))}"
 )
 
@@ -42,7 +42,7 @@ _COLUMN_RULE = (
 def _column_value(value: str) -> str:
     measure, _, statistic = value.partition(".")
     is_statistic = measure in MEASURES and statistic in STATISTICS
-    if not is_statistic and value not in (*RATES, *RESOURCES):
+    if not is_statistic and value not in (*STATISTICS, *RATES, *RESOURCES):
         raise ValueError(f"allowed: {_COLUMN_RULE}")
     return value
 
@@ -135,8 +135,9 @@ class Column(Section):
     value: Annotated[
         str, AfterValidator(_column_value), Described("text", f"one of {_COLUMN_RULE}")
     ]
-    """What is shown: a measure's statistic (`latency.p99`); a rate (`send_rate`, `receive_rate`,
-    `delivery_rate`); or of the broker's resources: `broker_cpu_user` and
+    """What is shown: a measure's statistic (`latency.p99`); a statistic alone (`p99`), which is of
+    `delivery_latency` in open-loop runs and of `latency` in others; a rate (`send_rate`,
+    `receive_rate`, `delivery_rate`); or of the broker's resources: `broker_cpu_user` and
     `broker_cpu_system`, as shares of its machine, `broker_written` and `broker_device_written`, in
     bytes, `flow_state` and `scheduler_utilisation`."""
     aggregation: Aggregation = "run"
@@ -390,6 +391,10 @@ def _what_decides(scenario: Scenario) -> dict[str, Any]:
     return scenario.model_dump(
         mode="json", exclude_defaults=True, exclude={"name", "description", "tags"}
     )
+
+
+TRIAL_OVERHEAD_SECONDS = 1.0
+"""Of a trial beside its load: tasks start, connections open and close, results are summed up."""
 
 
 def estimated_seconds(suite: Suite, overhead_per_trial_seconds: float) -> float:

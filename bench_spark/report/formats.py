@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.formatting import Document, one_line, rate, share
+from bench_spark.report.formatting import UNKNOWN, Document, duration, one_line, rate, share
 from bench_spark.report.page import Page
 
 WIDEST_CELL = 60
@@ -131,7 +131,10 @@ def _shown(value: Any) -> str:
 
 
 def write_runs(runs: Sequence[Mapping[str, Any]], writer: TextIO) -> None:
-    columns = ("run", "status", "started (UTC)", "received msg/s", "delivered", "why")
+    columns = (
+        *("run", "status", "started (UTC)", "received msg/s", "delivered"),
+        *("p99", "of", "why"),
+    )
     write_rows(Rows(columns, [_row(run) for run in runs]), RowFormat.TABLE, writer)
 
 
@@ -143,6 +146,8 @@ def _row(run: Mapping[str, Any]) -> list[str]:
         started.strftime("%Y-%m-%d %H:%M:%S") if started else "",
         rate(dict(run["rates"] or ()).get("receive_rate")),
         share(run["delivery_rate"]),
+        duration(run["p99_us"], bool(run["p99_is_lower_bound"])),
+        run["p99_measure"] or UNKNOWN,
         one_line(next(iter(run["reasons"] or ()), "")),
     ]
 

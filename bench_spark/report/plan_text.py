@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from bench_spark.config.problems import plural
+from bench_spark.config.suite import TRIAL_OVERHEAD_SECONDS, Suite, estimated_seconds, trials_of
 from bench_spark.plan import (
     SLOTS_FOR_STREAMING,
     Assignment,
@@ -105,3 +106,18 @@ def _slots(plan: Plan) -> str:
         f"{plural(plan.slots_needed, 'slot')}: {agents} and {SLOTS_FOR_STREAMING} for the rolling "
         "metrics"
     )
+
+
+SPARK_START_SECONDS = 12.0
+"""What Spark takes to start."""
+
+
+def write_suite_plan(suite: Suite, broker: str, writer: TextIO) -> None:
+    """The trials, and how long they take; `broker` by its name."""
+    trials = trials_of(suite)
+    for trial in trials:
+        skipped = f"  (skipped: {trial.skipped_because})" if trial.skipped_because else ""
+        writer.write(f"{trial.number:5d}  {trial.key}{skipped}\n")
+    running = sum(trial.skipped_because is None for trial in trials)
+    taken = SPARK_START_SECONDS + estimated_seconds(suite, TRIAL_OVERHEAD_SECONDS)
+    writer.write(f"\n{count(running)} trials on {broker}, about {seconds(round(taken))}\n")

@@ -22,10 +22,12 @@ one row without aggregation and measure, so that its status is not lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TextIO
 
 import pyarrow as pa
 
+from bench_spark.cache import default_store
 from bench_spark.config.objectives import COUNTS
 from bench_spark.report import blocks, charts, descriptions
 from bench_spark.report.charts import UNITS, Line
@@ -56,8 +58,10 @@ from bench_spark.report.timeline import (
     RunHistory,
     TimeChart,
     TimeSeries,
+    history_of,
     time_charts,
 )
+from bench_spark.store.delta import Store
 
 MOST_TABLE_ROWS = 60
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -122,6 +126,12 @@ class RunReport(Report):
             ),
         ]
         return Page(_heading(document, history), sections, drawn)
+
+
+def report_of(document: Document, store: str) -> RunReport:
+    """The result of a run, to be written; `store` as given by the user."""
+    history = partial(history_of, Store(store), document)
+    return RunReport(document, history, store, is_default_store=store == default_store())
 
 
 def _rows(document: Document) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from bench_spark.config.objectives import Unit
+from bench_spark.config.objectives import Unit, headline_measure
 from bench_spark.config.suite import (
     SUSTAINED,
     Column,
@@ -166,23 +166,26 @@ FURTHER = [name for name in _BY_NAME if name != "delivery_rate"]
 """Throughput and what it cost the broker: of interest whatever a suite is about."""
 
 
-def _table_column(column: Column) -> TableColumn:
+def _table_column(column: Column, headline: str) -> TableColumn:
+    """`headline`: what a statistic without a measure is of in this suite, for people."""
     if (known := _BY_NAME.get(column.value)) is not None:
         return replace(known, heading=column.heading or known.heading)
-    measure, _, statistic = column.value.partition(".")
+    named, _, statistic = column.value.rpartition(".")
     aggregation = "" if column.aggregation == "run" else column.aggregation
-    words = [measure, statistic, aggregation]
+    words = [named or headline, statistic, aggregation]
     name = f"{statistic}_us"
 
     def read(document: Document) -> _Reading:
-        if measure not in (document.get("measures") or {}):
+        measures = document.get("measures") or {}
+        measure = named or headline_measure(measures)
+        if measure is None or measure not in measures:
             return None
         found = statistics_of(document, column.aggregation, measure)
         value = found.get(name)
         return None if value is None else (value, name in (found.get("lower_bounds") or ()))
 
     return TableColumn(
-        "_".join(filter(None, (aggregation, measure, name))),
+        "_".join(filter(None, (aggregation, named, name))),
         column.heading or " ".join(filter(None, words)).replace("_", " "),
         "us",
         read,
@@ -415,7 +418,9 @@ class SuiteTable:
 def suite_table(suite: Suite, results: Mapping[str, TrialResult]) -> SuiteTable:
     """`results` by the trial's key; a trial without one has not been run."""
     asked = {column.value for column in suite.report.columns}
-    columns = [_table_column(column) for column in suite.report.columns]
+    measures = (trial.scenario.headline_measure for trial in trials_of(suite))
+    headline = " or ".join(dict.fromkeys(measures))
+    columns = [_table_column(column, headline) for column in suite.report.columns]
     further = [_BY_NAME[name] for name in FURTHER if name not in asked]
     trials: dict[str, list[Trial]] = {trial_key(cell.parameters, 1): [] for cell in suite.cells}
     for trial in sorted(trials_of(suite), key=lambda trial: trial.repetition):

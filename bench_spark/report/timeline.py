@@ -1,4 +1,4 @@
-"""A run over time: its rows by the second, the charts they make, and those that grow with it. Pure.
+"""A run over time: its rows by the second, the charts they make, and those that grow with it.
 
 Seconds count from the beginning of the measured phase. A long run has more seconds than a chart has
 pixels: its rows are thinned, and of those that fall together the worst counts for durations and the
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench_spark.config.objectives import Unit
+from bench_spark.core.hdr import TOTALS, SparseHistogram
 from bench_spark.report.charts import (
     PAGE,
     SECOND_TOOLTIP,
@@ -29,6 +30,7 @@ from bench_spark.report.charts import (
     SeriesColours,
     Spec,
     chart,
+    distribution_rows,
     keys_of,
     line_layers,
     outside_of,
@@ -39,7 +41,8 @@ from bench_spark.report.charts import (
     y_axis,
     y_encoding,
 )
-from bench_spark.report.formatting import PERCENTILE_COLUMNS, words
+from bench_spark.report.formatting import PERCENTILE_COLUMNS, Document, words
+from bench_spark.store.delta import Store
 from bench_spark.store.schema import PERCENTILES
 
 MOST_POINTS = 600
@@ -59,6 +62,7 @@ RESOURCE_COLUMNS = [
     *("written_bytes", "device_written_bytes"),
 ]
 GENERATOR_COLUMNS = ["agent", "tick_start", "host_busy_share"]
+TIME_COLUMNS = ["started_at", "measured_from", "measured_until"]
 
 Row = dict[str, Any]
 
@@ -102,6 +106,35 @@ class RunHistory:
     """None if the load never started."""
     distribution: Sequence[Row] = ()
     """`decades`, `percentile`, and a value per measure."""
+
+
+def history_of(store: Store, document: Document) -> RunHistory:
+    """What the tables know about the run of this document, beside it."""
+    run_id = document["run_id"]
+    [row] = store.read("runs", columns=TIME_COLUMNS, run_id=run_id).to_pylist() or [{}]
+    times = RunTimes(**row)
+    events = store.read("events", columns=GENERATOR_COLUMNS, run_id=run_id)
+    series = timeline_of(
+        store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id, window=ROLLING),
+        store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
+        events.filter(pc.is_valid(events["host_busy_share"])),
+        times,
+    )
+    return RunHistory(times, series, distribution_rows(*_histograms(store, document)))
+
+
+def _histograms(store: Store, document: Document) -> tuple[dict[str, SparseHistogram], int]:
+    """Per measure the histogram of the run, and the end of their range."""
+    rows = store.read("summary", run_id=document["run_id"], aggregation="run").to_pylist()
+    found = {
+        row["measure"]: SparseHistogram.decode(
+            row["hdr_encoded"], {name: row.get(name) or 0 for name in TOTALS}
+        )
+        for row in rows
+        if row["hdr_encoded"]
+    }
+    highest_seconds = document["scenario"]["histogram"]["highest_seconds"]
+    return found, round(highest_seconds * 1_000_000)
 
 
 def timeline_of(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -23,12 +24,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import MEASURE, Timeline
+from bench_spark.config.models import stored_scenario
 from bench_spark.config.sections import ALL, traced_every
 from bench_spark.driver.committer import Committer
 from bench_spark.errors import StoreError
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, make_plan
 from bench_spark.results.checks import Check
-from bench_spark.results.facts import TraceFacts
+from bench_spark.results.facts import TraceFacts, trace_section
+from bench_spark.spark.rebuild import windows_of_run
 from bench_spark.spark.session import JVM_GONE
 from bench_spark.spark.sql import arrow_table, read_table
 from bench_spark.store.delta import Store
@@ -88,6 +91,21 @@ def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule
     if joined.is_in_order:
         return joined
     return replace(joined, out_of_order=_out_of_order(spark, _of_run(spark, store, run_id)))
+
+
+def rebuilt_section(
+    spark: SparkSession, store: Store, run_id: str, dumped_scenario: dict[str, Any]
+) -> dict[str, Any]:
+    """The section `trace` of the run's result, made anew."""
+    scenario = stored_scenario(run_id, dumped_scenario)
+    timeline = windows_of_run(store, run_id).timeline
+    rule = JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
+    began = time.monotonic()
+    joined = join_messages(spark, store, run_id, rule)
+    facts = TraceFacts(joined, timeline, time.monotonic() - began)
+    section = trace_section(make_plan(scenario, run_id), facts)
+    assert section is not None, "the run is traced"
+    return section
 
 
 def _of_run(spark: SparkSession, store: Store, run_id: str) -> DataFrame:

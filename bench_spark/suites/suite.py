@@ -12,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from bench_spark.config.objectives import headline_measure
 from bench_spark.config.suite import (
     MAX,
     SUSTAINED,
+    TRIAL_OVERHEAD_SECONDS,
     Suite,
     Trial,
     estimated_trial_seconds,
@@ -34,6 +36,7 @@ from bench_spark.config.suite import (
     value_text,
 )
 from bench_spark.data.checking import with_records_at
+from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_DEGRADED,
@@ -47,9 +50,11 @@ from bench_spark.errors import (
     HookFailed,
     RunError,
 )
+from bench_spark.plan import SLOTS_FOR_STREAMING
 from bench_spark.process import output_of
 from bench_spark.report.formatting import duration, one_line, rate, seconds
 from bench_spark.report.live import Steps, p99_label
+from bench_spark.report.suite_table import SuiteTable, TrialResult, suite_table
 from bench_spark.results.document import Document, RunSummary, TrialOf
 from bench_spark.results.totals import Tick
 from bench_spark.runs import (
@@ -58,8 +63,10 @@ from bench_spark.runs import (
     plan_for,
     plan_for_cluster,
     refuse_what_the_broker_cannot,
+    session_master,
     with_remedy,
 )
+from bench_spark.spark.launch import runs_agents_here, spark_session
 from bench_spark.store.delta import Store
 from bench_spark.suites.rate import (
     Bounds,
@@ -225,9 +232,6 @@ class TimeLeft:
 
 SIGNALLED = (EXIT_INTERRUPTED, EXIT_TERMINATED)
 
-OVERHEAD_SECONDS = 1.0
-"""What a trial takes beyond its load and drain, for estimates."""
-
 
 @dataclass(frozen=True)
 class TrialOutcome:
@@ -291,7 +295,7 @@ def run_suite(
     trials = trials_of(suite)
     left = TimeLeft(
         {
-            trial.key: estimated_trial_seconds(suite, trial, OVERHEAD_SECONDS)
+            trial.key: estimated_trial_seconds(suite, trial, TRIAL_OVERHEAD_SECONDS)
             for trial in trials
             if trial.skipped_because is None and not is_finished(trial.key, done)
         }
@@ -564,6 +568,62 @@ class SuiteConfig:
         return run_suite(self.suite, done, trials.run, display.step, of_trials.name_next, tools)
 
 
+def run_missing(
+    config: SuiteConfig,
+    store: Store,
+    master: str | None,
+    displays: tuple[Steps, Steps],
+    live: bool = True,
+    force: bool = False,
+) -> int:
+    """Run the trials that the store lacks; returns the exit code. `displays` are those of the suite
+    and of its trials; `force`: although the suite has changed since some trials were run."""
+    display, of_trials = displays
+    done = runs_of_suite(store, config.stored_name, config.ends.name)
+    if not force:
+        refuse_if_changed(config.stored_name, suite_digest(config.suite), done)
+    trials = trials_of(config.suite)
+    missing = [
+        trial
+        for trial in trials
+        if trial.skipped_because is None and not is_finished(trial.key, done)
+    ]
+    display.step(
+        f"{config.stored_name} on {config.ends.name}: {len(missing)} trials to run, "
+        f"{len(trials) - len(missing)} done or skipped"
+    )
+    display.detail(f"results go into {store.uri}\n" + "\n".join(t.key for t in missing))
+    if not missing:
+        return EXIT_VALID
+    for run_id in end_abandoned(store):
+        display.step(f"run {run_id} is abandoned: its driver has vanished")
+    for refusal in config.ask_broker(missing, runs_agents_here(master), display):
+        display.step(f"will fail: {refusal}")
+    from bench_spark.spark.engine import Engine
+
+    agents = max(agents_of(trial.scenario) for trial in missing)
+    slots = agents + SLOTS_FOR_STREAMING
+    with (
+        spark_session(session_master(master, agents), display, slots) as spark,
+        closing(Engine(spark, store, of_trials)) as engine,
+    ):
+        display.step("starting workers" + (" and the rolling metrics" if live else ""))
+        engine.warm_up(max(1, agents), live)
+        return config.run_trials(spark, engine, store, done, displays, live).exit_code
+
+
 def agents_of(scenario: Scenario) -> int:
     found = plan_for(scenario, "suite", None)
     return len(found.assignments) if found is not None else 0
+
+
+def stored_table(config: SuiteConfig, store: Store) -> SuiteTable:
+    """From what a store has of a suite."""
+    runs = runs_of_suite(store, config.stored_name, config.ends.name)
+    return suite_table(config.suite, {key: _result_of(known) for key, known in runs.items()})
+
+
+def _result_of(known: TrialRun) -> TrialResult:
+    if known.is_finished:
+        return TrialResult(document=known.document, note=known.note, search_end=known.search_end)
+    return TrialResult(failure="; ".join(known.reasons) or known.status)

@@ -25,6 +25,7 @@ import numpy as np
 
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.config.sections import Phases, Sampling
+from bench_spark.config.suite import TRIAL_OVERHEAD_SECONDS
 from bench_spark.core.throughput import F64, throughput, throughput_of_all
 from bench_spark.results.totals import Tick
 
@@ -475,8 +476,6 @@ def window_document(
 USUAL_TRIALS = 10
 """A search takes from 5 trials (a curve that is soon settled) to 20: this is within a factor of
 two of both."""
-TRIAL_OVERHEAD_SECONDS = 1.0
-"""Of a trial beside its load: tasks start, connections open and close, results are summed up."""
 STARTUP_SECONDS = 15.0
 """Until Spark and its workers are there, once for all trials."""
 SAMPLE_STRETCH = 1.5

@@ -196,6 +196,34 @@ report:
     assert "| 1 | 800 us | 77 us | 1.60 ms | - | 5 | 50 % |" in markdown(table)
 
 
+@pytest.mark.parametrize(
+    ("modes", "heading", "expected"),
+    [
+        ("[rate]", "delivery latency p99", [3200.0]),
+        ("[maximum]", "latency p99", [800.0]),
+        ("[rate, maximum]", "delivery latency or latency p99", [3200.0, 800.0]),
+    ],
+)
+def test_a_statistic_alone_is_of_the_delivery_latency_in_open_loops_and_says_so(
+    tmp_path: Path, modes: str, heading: str, expected: list[float]
+) -> None:
+    text = f"""
+axes: {{load.mode: {modes}}}
+report:
+  columns: [{{value: p99}}]
+"""
+
+    def outcome(trial: Trial) -> TrialResult:
+        document = result(100, 5.0)
+        if trial.scenario.load.mode == "rate":
+            document["measures"]["delivery_latency"] = documents.statistics(200)
+        return TrialResult(document)
+
+    table = table_of(suite_of(tmp_path, text), outcome)
+    assert [column.heading for column in table.columns] == [heading]
+    assert [shown_figures(cell, table)[0].median for cell in table.cells] == expected
+
+
 def test_repetitions_become_their_median_with_the_extremes(three_times: Suite) -> None:
     cell = only_cell(three_times, *(TrialResult(result(us, 10.0 * us)) for us in (30, 10, 20)))
     latency, received, *_ = cell.figures

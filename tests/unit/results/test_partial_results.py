@@ -9,7 +9,6 @@ import pytest
 
 from bench_spark.agent.protocol import EventRow
 from bench_spark.cli.options import duration_changes, parse_duration, refuse_other_end
-from bench_spark.cli.results import shown_run
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
@@ -18,6 +17,7 @@ from bench_spark.driver.committer import events_table
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.results.document import run_row
+from bench_spark.runs import shown_run
 from bench_spark.store.delta import Store
 
 START_NS = 1_700_000_000 * NANOSECONDS
