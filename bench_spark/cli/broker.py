@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +16,13 @@ from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import (
     DEFAULT_BROKER,
     BrokerOption,
+    FormatsOption,
     StoreOption,
     Text,
     argument,
     option,
 )
-from bench_spark.cli.output import to_stdout
-from bench_spark.cli.results import RowFormatOption
+from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.config.loader import load_broker
@@ -30,7 +30,7 @@ from bench_spark.config.models import Scenario, stored_scenario
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.formats import RowFormat, Rows, write_rows
+from bench_spark.report.formats import Rows
 from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import KnownRun, Leftover, Wanted, sparing_kept
 from bench_spark.transports.registry import sweeper_of
@@ -117,7 +117,7 @@ def cleanup(
         bool, option("--dry-run/--delete", "Only show what is there, or delete it as well.")
     ] = True,
     store: StoreOption = DEFAULT_STORE,
-    row_format: RowFormatOption = RowFormat.TABLE,
+    formats: FormatsOption = None,
 ) -> None:
     """Show, and with --delete remove, what killed runs have left in a broker.
 
@@ -125,6 +125,7 @@ def cleanup(
     looked at. What is in use is left alone. The store tells which runs there were, for brokers
     that cannot list what they have (AMQP without management_uri) and for sessions of MQTT.
     """
+    outputs = parse_formats(formats)
     if run_prefix and not PLAIN_NAME.fullmatch(run_prefix):
         raise ConfigurationError(
             f"--run-prefix: {shown_value(run_prefix)} is not the beginning of a run id; allowed: "
@@ -135,7 +136,8 @@ def cleanup(
     known = _known_runs(store, loaded, run_prefix)
     found = sparing_kept(sweeper.find(Wanted(run_prefix, known)), known)
     orphans = [one for one in found if not one.used_by]
-    _show(found, row_format)
+    if found or formats:
+        outputs.write(Rows("Left in the broker", _COLUMNS, [*map(_cells, found)]))
     if not orphans:
         _tell("nothing is orphaned")
     elif dry_run:
@@ -150,19 +152,9 @@ def cleanup(
             _tell(f"run {run_id} is abandoned: its driver has vanished, its row is ended")
 
 
-def _show(found: Iterable[Leftover], row_format: RowFormat) -> None:
-    rows = [
-        (
-            one.kind,
-            one.name,
-            one.run_id,
-            one.holds,
-            f"used by {one.used_by}" if one.used_by else ORPHANED,
-        )
-        for one in found
-    ]
-    if rows or row_format is not RowFormat.TABLE:
-        to_stdout(lambda writer: write_rows(Rows(_COLUMNS, rows), row_format, writer))
+def _cells(left: Leftover) -> Sequence[str]:
+    use = f"used by {left.used_by}" if left.used_by else ORPHANED
+    return left.kind, left.name, left.run_id, left.holds, use
 
 
 def _tell(text: str) -> None:

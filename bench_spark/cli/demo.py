@@ -19,7 +19,7 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED
 from bench_spark.report.descriptions import load_of
-from bench_spark.report.formats import RowFormat, Rows, write_rows
+from bench_spark.report.formats import Rows
 from bench_spark.report.formatting import Document, one_line
 from bench_spark.report.live import Steps
 from bench_spark.report.terminal import write_side_by_side
@@ -118,12 +118,12 @@ def _print_comparison(trials: Sequence[DemoRun], documents: Sequence[Document]) 
 def _print_query(spark: Any, store: Store, store_option: str) -> None:
     from bench_spark.spark.sql import run_query
 
-    answer = Rows.of_table(run_query(spark, store, QUERY))
+    answer = Rows.of_table("Answer", run_query(spark, store, QUERY))
 
     def write(writer: TextIO) -> None:
         writer.write("\nEverything is in Delta tables. Ask them:\n\n")
         writer.write(f'  bench-spark sql "{QUERY}"{store_option}\n\n')
-        write_rows(answer, RowFormat.TABLE, writer)
+        answer.write_terminal(writer)
 
     to_stdout(write)
 

@@ -44,6 +44,7 @@ from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.importers.draft import Draft, NewFile, files_of
 from bench_spark.importers.first_files import ALLOWED, BROKER_FILE, SCENARIO_FILE, begin
 from bench_spark.report.descriptions import address_of, scenario_of
+from bench_spark.report.formats import aligned
 from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan
 
@@ -137,12 +138,7 @@ def brokers() -> None:
 
 
 def write_list(rows: list[list[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))
+    to_stdout(lambda writer: writer.writelines(aligned(rows)))
 
 
 ForceOption = Annotated[

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from enum import StrEnum
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -23,9 +21,8 @@ from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.config.problems import shown_value
 from bench_spark.config.sections import ALL
 from bench_spark.errors import EXIT_DEGRADED, ConfigurationError
-from bench_spark.report.formats import RowFormat, Rows, write_rows, write_runs
-from bench_spark.report.run import report_of
-from bench_spark.report.terminal import write_trace
+from bench_spark.report.formats import Rows, RunList
+from bench_spark.report.run import TraceReport, report_of
 from bench_spark.results.stored import existing_store, listed_runs, stored_run
 from bench_spark.runs import shown_run
 from bench_spark.spark.launch import settled_master, spark_session
@@ -38,8 +35,6 @@ tables = typer.Typer(
 )
 
 LOCAL_MASTER = "local[*]"
-
-RowFormatOption = Annotated[RowFormat, option("--format", "How to print the rows.")]
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 
@@ -83,19 +78,19 @@ def register(
 def history(
     table: Annotated[str, argument("TABLE", "One of the store's tables.")],
     session: SparkOptions,
-    row_format: RowFormatOption = RowFormat.TABLE,
+    formats: FormatsOption = None,
 ) -> None:
     """List the commits of a table, newest first, as far back as its log goes."""
     if table not in TABLES:
         raise ConfigurationError(
             f"{shown_value(table)} is no table of a store; there are {', '.join(TABLES)}"
         )
+    outputs = parse_formats(formats)
     opened = existing_store(session.store)
     with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.sql import table_history
 
-        commits = Rows.of_table(table_history(spark, opened, table))
-        to_stdout(lambda writer: write_rows(commits, row_format, writer))
+        outputs.write(Rows.of_table(f"Commits of {table}", table_history(spark, opened, table)))
 
 
 metrics = typer.Typer(
@@ -103,15 +98,10 @@ metrics = typer.Typer(
 )
 
 
-def runs(store: StoreOption = DEFAULT_STORE, row_format: RowFormatOption = RowFormat.TABLE) -> None:
+def runs(store: StoreOption = DEFAULT_STORE, formats: FormatsOption = None) -> None:
     """List the runs of the store, newest first."""
-    found = listed_runs(existing_store(store))
-    if row_format is RowFormat.TABLE:
-        to_stdout(lambda writer: write_runs(found, writer))
-        return
-    columns = list(found[0]) if found else []
-    rows = Rows(columns, [list(run.values()) for run in found])
-    to_stdout(lambda writer: write_rows(rows, row_format, writer))
+    outputs = parse_formats(formats)
+    outputs.write(RunList(listed_runs(existing_store(store))))
 
 
 def show(
@@ -132,19 +122,19 @@ def show(
 def sql(
     query: Annotated[str, argument("QUERY", "One SQL statement.")],
     session: SparkOptions,
-    row_format: RowFormatOption = RowFormat.TABLE,
+    formats: FormatsOption = None,
 ) -> None:
     """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
     latency_by_interval, latency_spec, message_times, latency_by_rate, broker_costs, interval_means.
     """
+    outputs = parse_formats(formats)
     opened = existing_store(session.store)
     with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.sql import run_query
 
-        answer = Rows.of_table(run_query(spark, opened, query))
-        to_stdout(lambda writer: write_rows(answer, row_format, writer))
+        outputs.write(Rows.of_table("Answer", run_query(spark, opened, query)))
 
 
 @metrics.command()
@@ -163,20 +153,10 @@ def rebuild(run: RunArgument, session: SparkOptions) -> None:
 # -- messages -------------------------------------------------------------------------------------
 
 
-class MessagesFormat(StrEnum):
-    TERMINAL = "terminal"
-    JSON = "json"
-
-
 @with_options
-def messages(
-    run: RunArgument,
-    session: SparkOptions,
-    messages_format: Annotated[
-        MessagesFormat, option("--format", "How to print what was found.")
-    ] = MessagesFormat.TERMINAL,
-) -> None:
+def messages(run: RunArgument, session: SparkOptions, formats: FormatsOption = None) -> None:
     """Join the traced messages of a run again, exactly, from the table `messages`."""
+    outputs = parse_formats(formats)
     opened = existing_store(session.store)
     document = stored_run(opened, run).document
     if document["scenario"].get("trace") != ALL:
@@ -186,13 +166,4 @@ def messages(
     with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.joins import rebuilt_section
 
-        section = rebuilt_section(spark, opened, run, document["scenario"])
-
-    def write(writer: TextIO) -> None:
-        if messages_format is MessagesFormat.JSON:
-            json.dump({"run_id": run, "trace": section}, writer, indent=2)
-            writer.write("\n")
-        else:
-            write_trace(section, writer)
-
-    to_stdout(write)
+        outputs.write(TraceReport(run, rebuilt_section(spark, opened, run, document["scenario"])))

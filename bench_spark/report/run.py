@@ -31,6 +31,7 @@ from bench_spark.cache import default_store
 from bench_spark.config.objectives import COUNTS
 from bench_spark.report import blocks, charts, descriptions
 from bench_spark.report.charts import UNITS, Line
+from bench_spark.report.descriptions import TROUBLES
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
     AGGREGATIONS,
@@ -51,7 +52,7 @@ from bench_spark.report.formatting import (
 )
 from bench_spark.report.page import Charts, Page
 from bench_spark.report.queries import queries_of_run
-from bench_spark.report.terminal import write_terminal
+from bench_spark.report.terminal import TRACED, troubled_producers, write_terminal, write_trace
 from bench_spark.report.timeline import (
     MEASURES_OVER_TIME,
     Row,
@@ -132,6 +133,33 @@ def report_of(document: Document, store: str) -> RunReport:
     """The result of a run, to be written; `store` as given by the user."""
     history = partial(history_of, Store(store), document)
     return RunReport(document, history, store, is_default_store=store == default_store())
+
+
+class TraceReport(Report):
+    """What the join of all messages of a run found; a row per producer in trouble."""
+
+    def __init__(self, run_id: str, trace: Document) -> None:
+        super().__init__({"run_id": run_id, "trace": trace})
+        self._trace = trace
+
+    @property
+    def sheet(self) -> Sheet:
+        return Sheet(["producer", *TROUBLES], self._trace["producers"], {})
+
+    def page(self) -> Page:
+        trace = self._trace
+        counts = [(words(name), count(trace[name])) for name in TRACED if name in trace]
+        parts: list[blocks.Block] = [blocks.Table("Messages", ["", "count"], counts)]
+        if trace["measures"]:
+            parts.append(_percentiles("Percentiles of all messages", trace["measures"]))
+        if trace["producers"]:
+            rows = troubled_producers(trace)
+            parts.append(blocks.Table("By producer", ["producer", *map(words, TROUBLES)], rows))
+        section = blocks.PageSection("messages", "Messages", parts)
+        return Page(blocks.Heading(f"Messages of {self.document['run_id']}"), [section], Charts())
+
+    def write_terminal(self, writer: TextIO) -> None:
+        write_trace(self._trace, writer)
 
 
 def _rows(document: Document) -> Iterator[dict[str, Any]]:
@@ -299,8 +327,7 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
     measures = document["measures"]
     names = in_order(measures)
     headings = ["", *(label for _, label in PERCENTILE_COLUMNS)]
-    rows = [[words(name), *percentile_cells(measures[name])] for name in names]
-    yield blocks.Table("Percentiles of all messages of the measured phase", headings, rows)
+    yield _percentiles("Percentiles of all messages of the measured phase", measures)
     if any(measures[name].get("lower_bounds") for name in names):
         yield blocks.Paragraph(
             "A value with >= is a lower bound: slower messages are missing from it."
@@ -316,6 +343,12 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
         yield blocks.Table(
             f"{words(name).capitalize()} in three aggregations", headings, by_aggregation
         )
+
+
+def _percentiles(caption: str, measures: Document) -> blocks.Table:
+    headings = ["", *(label for _, label in PERCENTILE_COLUMNS)]
+    rows = [[words(name), *percentile_cells(measures[name])] for name in in_order(measures)]
+    return blocks.Table(caption, headings, rows)
 
 
 def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> blocks.Figure:

@@ -381,7 +381,7 @@ _ROWS: tuple[tuple[str, _Cell], ...] = (
 )
 
 
-_COUNTED = ("sent", "confirmed", "received", "received_once")
+TRACED = ("sent", "confirmed", "received", "received_once", *TROUBLES)
 
 
 def write_trace(trace: Document, writer: TextIO) -> None:
@@ -391,20 +391,19 @@ def write_trace(trace: Document, writer: TextIO) -> None:
 
 
 def _blocks(trace: Document) -> Iterator[ConsoleRenderable]:
-    names = (*_COUNTED, *TROUBLES)
-    yield labelled([(words(name), count(trace[name])) for name in names if name in trace])
+    yield labelled([(words(name), count(trace[name])) for name in TRACED if name in trace])
     measures = trace["measures"]
     if measures:
         yield _percentiles("measure", [(name, measures[name]) for name in in_order(measures)])
     if trace["producers"]:
-        yield plain_table(
-            ["producer", *map(words, TROUBLES)],
-            [
-                [_named(entry["producer"]), *(count(entry[name]) for name in TROUBLES)]
-                for entry in trace["producers"]
-            ],
-        )
+        yield plain_table(["producer", *map(words, TROUBLES)], troubled_producers(trace))
 
 
-def _named(producer: int | None) -> str:
-    return "without ID" if producer is None else str(producer)
+def troubled_producers(trace: Document) -> list[list[str]]:
+    return [
+        [
+            "without ID" if entry["producer"] is None else str(entry["producer"]),
+            *(count(entry[name]) for name in TROUBLES),
+        ]
+        for entry in trace["producers"]
+    ]

@@ -20,7 +20,6 @@ from bench_spark.config.sections import Load, Sampling
 from bench_spark.plan import make_plan
 from bench_spark.report.comparison import write_comparison as write_comparison_table
 from bench_spark.report.comparison import write_suite_comparison
-from bench_spark.report.formats import write_csv
 from bench_spark.report.plan_text import write_plan
 from bench_spark.report.terminal import write_side_by_side, write_terminal
 
@@ -81,7 +80,7 @@ PAGES: dict[str, Callable[[TextIO], None]] = {
     "side_by_side.txt": write_comparison,
     "comparison.txt": write_compared,
     "suite_comparison.txt": write_compared_suites,
-    "degraded.csv": lambda writer: write_csv(html_pages.run_report(documents.degraded()), writer),
+    "degraded.csv": lambda writer: html_pages.run_report(documents.degraded()).write_csv(writer),
     "plan_split.txt": write_split_plan,
     "plan_until_all_are_sent.txt": write_open_plan,
     "plan_until_sampled.txt": write_sampled_plan,

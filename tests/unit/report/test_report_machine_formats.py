@@ -12,30 +12,31 @@ from typing import Any
 
 import html_pages
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import result_documents as documents
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.report import run as run_module
-from bench_spark.report.formats import RowFormat, Rows, write_csv, write_json, write_rows
+from bench_spark.report.formats import FORMATS, Rows
 
 
 def csv_rows(document: dict[str, Any]) -> list[dict[str, str]]:
     writer = io.StringIO()
-    write_csv(html_pages.run_report(document), writer)
+    html_pages.run_report(document).write_csv(writer)
     return list(csv.DictReader(io.StringIO(writer.getvalue())))
 
 
 def test_json_is_the_document_and_nothing_else() -> None:
     writer = io.StringIO()
-    write_json(html_pages.run_report(), writer)
+    html_pages.run_report().write_json(writer)
     assert json.loads(writer.getvalue()) == documents.VALID
 
 
 def test_json_refuses_what_json_cannot_hold() -> None:
     changed = documents.changed(delivery_rate=math.nan)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(html_pages.run_report(changed), io.StringIO())
+        html_pages.run_report(changed).write_json(io.StringIO())
 
 
 def test_csv_has_a_row_per_aggregation_and_measure() -> None:
@@ -75,6 +76,7 @@ def test_every_count_of_a_document_is_in_the_csv() -> None:
 
 
 ANSWER = Rows.of_table(
+    "Answer",
     pa.table(
         {
             "name": ["a", None],
@@ -84,18 +86,16 @@ ANSWER = Rows.of_table(
             "tags": pa.array([[("k", "v")], []], pa.map_(pa.string(), pa.string())),
             "exact": pa.array([Decimal("1.10"), None]),
         }
-    )
+    ),
 )
 
 
-def written(answer: Rows, row_format: RowFormat) -> str:
-    writer = io.StringIO()
-    write_rows(answer, row_format, writer)
-    return writer.getvalue()
+def written(answer: Rows, format_name: str) -> str:
+    return FORMATS[format_name].encode(answer).decode()
 
 
 def test_rows_as_json_are_a_list_of_objects_with_plain_values() -> None:
-    assert json.loads(written(ANSWER, RowFormat.JSON)) == [
+    assert json.loads(written(ANSWER, "json")) == [
         {
             "name": "a",
             "rate": 1234.5,
@@ -109,24 +109,38 @@ def test_rows_as_json_are_a_list_of_objects_with_plain_values() -> None:
 
 
 def test_rows_as_csv_can_be_read_back() -> None:
-    header, first, second = csv.reader(io.StringIO(written(ANSWER, RowFormat.CSV)))
+    header, first, second = csv.reader(io.StringIO(written(ANSWER, "csv")))
     assert header == ["name", "rate", "count", "at", "tags", "exact"]
     assert first == ["a", "1234.5", "7", "2026-01-02T00:00:00+00:00", '{"k": "v"}', "1.10"]
     assert second[0] == ""
 
 
 def test_rows_as_a_table_put_numbers_to_the_right() -> None:
-    lines = written(Rows(["name", "count"], [["a", 7], ["bb", 12_345]]), RowFormat.TABLE)
+    lines = written(Rows("Answer", ["name", "count"], [["a", 7], ["bb", 12_345]]), "terminal")
     assert lines == "name  count\n----  -----\na         7\nbb    12345\n"
 
 
 def test_no_rows_are_still_a_table_with_its_columns() -> None:
-    assert written(Rows(["name"], []), RowFormat.TABLE) == "name\n----\n"
-    assert json.loads(written(Rows(["name"], []), RowFormat.JSON)) == []
+    assert written(Rows("Answer", ["name"], []), "terminal") == "name\n----\n"
+    assert json.loads(written(Rows("Answer", ["name"], []), "json")) == []
 
 
 def test_two_columns_of_one_name_are_refused_where_one_would_be_lost() -> None:
-    twice = Rows.of_table(pa.table([[1], [2]], names=["n", "n"]))
-    assert "n" in written(twice, RowFormat.CSV)
+    twice = Rows.of_table("Answer", pa.table([[1], [2]], names=["n", "n"]))
+    assert "n" in written(twice, "csv")
     with pytest.raises(ConfigurationError, match="two columns are called n"):
-        written(twice, RowFormat.JSON)
+        written(twice, "json")
+
+
+def test_rows_as_parquet_keep_their_types() -> None:
+    stored = pq.read_table(io.BytesIO(FORMATS["parquet"].encode(ANSWER)))
+    assert [str(field.type) for field in stored.schema][:4] == [
+        *("string", "double", "int64", "timestamp[us, tz=UTC]"),
+    ]
+    assert stored["exact"].to_pylist() == [Decimal("1.10"), None]
+    assert not len(pq.read_table(io.BytesIO(FORMATS["parquet"].encode(Rows("", ["n"], [])))))
+
+
+def test_rows_as_pages_have_them_all() -> None:
+    for page in (written(ANSWER, "markdown"), written(ANSWER, "html")):
+        assert all(text in page for text in ("exact", "1.10", "1234.5"))

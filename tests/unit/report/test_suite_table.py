@@ -16,7 +16,6 @@ import result_documents as documents
 from bench_spark.config.objectives import MEASURES
 from bench_spark.config.suite import Suite, Trial, trials_of
 from bench_spark.config.suite_loader import load_suite
-from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.formatting import in_order
 from bench_spark.report.suite import SuiteReport, write_markdown
 from bench_spark.report.suite_table import Spread, SuiteTable, TableCell, TrialResult, suite_table
@@ -147,9 +146,9 @@ report:
 
 PAGES: dict[str, Callable[[Path, TextIO], None]] = {
     "suite_study.md": lambda _, writer: write_markdown(study_table(), writer),
-    "suite_study.csv": lambda _, writer: write_csv(report_of(study_table()), writer),
+    "suite_study.csv": lambda _, writer: report_of(study_table()).write_csv(writer),
     "suite_repeated.md": lambda path, writer: write_markdown(repeated_table(path), writer),
-    "suite_repeated.json": lambda path, writer: write_json(report_of(repeated_table(path)), writer),
+    "suite_repeated.json": lambda path, writer: report_of(repeated_table(path)).write_json(writer),
 }
 
 
@@ -312,7 +311,7 @@ def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite
     assert "- warning: host cpu: 3 of 3 trials, first " in text
     assert "all sent" not in text
     sheet = io.StringIO()
-    write_csv(report_of(table), sheet)
+    report_of(table).write_csv(sheet)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     assert row["warnings"].startswith("host_cpu: busy 1; host_cpu: busy 2; lower_bounds: a: p99")
 
@@ -379,8 +378,8 @@ def test_what_the_broker_used_is_told_or_unknown(
     table = table_of(suite, lambda _: TrialResult(result(1, 1.0, resources=resources)))
     assert f"| 1 | {cells} |" in markdown(table)
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(report_of(table), sheet)
-    write_json(report_of(table), document)
+    report_of(table).write_csv(sheet)
+    report_of(table).write_json(document)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     [cell] = json.loads(document.getvalue())["cells"]
     user, _, state, schedulers = cells.split(" | ")
@@ -410,8 +409,8 @@ def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None
     assert table.mean_overhead_seconds == 0.75
     assert "A trial took 0.8 s on average beside warm-up, load and drain." in markdown(table)
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(report_of(table), sheet)
-    write_json(report_of(table), document)
+    report_of(table).write_csv(sheet)
+    report_of(table).write_json(document)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     found = json.loads(document.getvalue())
     assert row["overhead_seconds"] == "0.75"
@@ -422,7 +421,7 @@ def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None
 def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell: Suite) -> None:
     sheet = io.StringIO()
     table = table_of(one_cell, lambda _: TrialResult(result(100, 7.0)))
-    write_csv(report_of(table), sheet)
+    report_of(table).write_csv(sheet)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     assert (row["send_rate"], row["receive_rate"], row["flow_state"]) == ("7.0", "7.0", "unknown")
 
@@ -439,8 +438,8 @@ def test_csv_and_json_have_every_cell(tmp_path: Path) -> None:
     suite = load_suite("rabbitmq-latency-queue-types")
     table = suite_table(suite, {})
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(report_of(table), sheet)
-    write_json(report_of(table), document)
+    report_of(table).write_csv(sheet)
+    report_of(table).write_json(document)
     rows = list(csv.DictReader(io.StringIO(sheet.getvalue())))
     cells = json.loads(document.getvalue())["cells"]
     assert len(rows) == len(cells) == 25

@@ -11,7 +11,7 @@ import pytest
 
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.report.formats import write_runs
+from bench_spark.report.formats import RunList
 from bench_spark.results.document import run_row
 from bench_spark.results.stored import listed_runs
 from bench_spark.store.arrow import SUMMARY
@@ -41,5 +41,5 @@ def test_the_list_shows_the_p99_of_the_headline_measure_and_names_it(
     [run] = listed_runs(store)
     assert (run["p99_measure"], run["p99_us"]) == (listed, measures.get(listed or ""))
     writer = io.StringIO()
-    write_runs([run], writer)
+    RunList([run]).write_terminal(writer)
     assert re.search(f" {shown} +{listed or '-'}", writer.getvalue())
