@@ -95,8 +95,8 @@ def sample(
 ) -> None:
     """Tell runs what the broker on this machine uses, until Ctrl-C.
 
-    Give one of --pid, --process and --cgroup, and one of --listen and --to. Nobody is answered who
-    does not know the token.
+    Give one of --pid, --process and --cgroup, and one of --listen and --to. Callers that do not
+    know the token get no answer.
     """
     sampler = _sampler(pid, process, cgroup)
     if (listen is None) == (to is None):

@@ -65,7 +65,7 @@ def file_to_write(option: str, file: str) -> Path:
 
 
 def to_stream(stream: TextIO, write: Callable[[TextIO], None]) -> None:
-    """Write, unless nobody reads any more: the result is in the store, so that is no failure."""
+    """Write, unless the reader has gone: the result is in the store, so that is no failure."""
     try:
         write(stream)
         stream.flush()

@@ -361,7 +361,7 @@ def with_ends(
 ) -> tuple[Scenario, Ends]:
     """The scenario with both ends named, or with none, and the brokers that these names mean.
 
-    `ingress` and `egress` go before what the scenario says; `broker` is whatever nobody has named.
+    `ingress` and `egress` go before what the scenario says; `broker` is for the end left over.
     """
     named = _named(_named(scenario, "ingress", ingress), "egress", egress)
     if not named.has_ends_apart:

@@ -468,7 +468,7 @@ class Tcp(Section):
     byte_order: Literal["big", "little"] = "big"
     """With `framing: length`: whether the size begins with its highest or its lowest byte."""
     consumer: Literal["listen", "connect"] = "listen"
-    """Whether consumers wait for whoever sends to connect to them, or connect to a server that
+    """Whether consumers wait for senders to connect to them, or connect to a server that
     sends. Producers always connect."""
     consumer_uri: Annotated[str, _uri("tcp", "tcps", needs_port=True)] | None = None
     """Where consumers listen, or what they connect to: `tcp://HOST:PORT`, for listening with port

@@ -55,7 +55,7 @@ class Message(Section):
     """What fills the body behind the measurement data: zero bytes, or random bytes that differ from
     message to message, so that compression finds nothing between bodies."""
     timestamped: bool | Literal["perftest"] = False
-    """In a run without producers: how whoever publishes says when it did so, so that `latency` can
+    """In a run without producers: how the publisher says when it did so, so that `latency` can
     be measured. `true`: nanoseconds since the epoch, 64 bits, little-endian, in the first 8 bytes
     of every body, as in bodies of our own. `perftest`: bodies of RabbitMQ PerfTest, which must be
     started with `--use-millis` (a 32-bit number, then 64 bits of milliseconds since the epoch, both
@@ -93,8 +93,8 @@ class Load(Section):
     """`rate`: open loop on a fixed schedule. `maximum`: as fast as back-pressure and
     `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer.
     `request`: the schedule of mode `rate`, kept by producers that each wait until their own message
-    has arrived before they send another; what is due goes to whoever is free, and is late when
-    nobody is."""
+    has arrived before they send another; what is due goes to a producer that is free, and is late
+    when none is."""
     rate_per_second: Rate = 10_000.0
     """Messages per second asked for in modes `rate` and `request`, counted as `scope` says."""
     request_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
@@ -495,10 +495,10 @@ def sizes_of(ends: Sequence[End], members: int, destinations: int) -> tuple[EndS
     """Members and destinations of each end. No end at all means one, of a broker to be named."""
     if not ends:
         return (EndSizes(members, min(destinations, members)),)
-    told = [end.members for end in ends]
+    given = [end.members for end in ends]
     whole, rest = divmod(members, len(ends))
     shares = [
-        count if count is not None else whole + (place < rest) for place, count in enumerate(told)
+        count if count is not None else whole + (place < rest) for place, count in enumerate(given)
     ]
     return tuple(
         EndSizes(share, end.destinations or min(destinations, max(1, share)))
@@ -510,13 +510,13 @@ def size_conflicts(
     role: str, members_key: str, ends: Sequence[End], members: int, destinations: int
 ) -> Iterator[Conflict]:
     """What does not add up at the ends of one role."""
-    told = [end.members for end in ends if end.members is not None]
-    if told and len(told) < len(ends):
+    given = [end.members for end in ends if end.members is not None]
+    if given and len(given) < len(ends):
         problem = f"{members_key} must be said of every entry or of none"
         yield Conflict((role,), problem)
         return
-    if told and sum(told) != members:
-        problem = f"have {sum(told)} {members_key} in all, but {members_key} is {members}"
+    if given and sum(given) != members:
+        problem = f"have {sum(given)} {members_key} in all, but {members_key} is {members}"
         yield Conflict((role, members_key), problem)
         return
     if members < len(ends):

@@ -60,7 +60,7 @@ _SHOWN_IF_ANY = tuple(name for name in COUNTS if name not in _ALWAYS_SHOWN)
 """Counts that are worth a word of their own only when something happened."""
 
 _ON_REQUEST = ("corrupted", "unexpected", "repeats_dropped", "given_up")
-"""Counts that nobody misses who has not asked for them."""
+"""Counts of what only some runs ask for: not missed in others."""
 
 _THROUGHPUT_COLUMNS = (
     ("median_per_second", "median"),
