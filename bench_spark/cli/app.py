@@ -54,7 +54,7 @@ COMMANDS = {
     ),
     "watch": ("watch:watch", "Follow a run until it ends, and print its result."),
     "compare": (
-        "compare:compare",
+        "results:compare",
         "Compare runs with a baseline: differences with their confidence intervals.",
     ),
     "messages": (

@@ -23,8 +23,7 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import RATE
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
-from bench_spark.report.chart_files import DRAWN_AS, drawn
-from bench_spark.report.charts import Spec
+from bench_spark.report.charts import DRAWN_AS, Spec, drawn
 from bench_spark.report.searches import RateSearchReport, WindowSearchReport
 from bench_spark.suites.rate import (
     CLOSE_ENOUGH,

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.compare import AcrossOption, FailIfOption, StrictOption
 from bench_spark.cli.files import write_list
 from bench_spark.cli.options import (
     BROKER_VARIABLE,
@@ -28,13 +27,13 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import parse_formats, to_stdout, write_bytes
+from bench_spark.cli.results import AcrossOption, FailIfOption, StrictOption
 from bench_spark.compare.comparison import parse_gate
 from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
-from bench_spark.report.chart_files import DRAWN_AS, drawn
-from bench_spark.report.charts import SeriesColours
+from bench_spark.report.charts import DRAWN_AS, SeriesColours, drawn
 from bench_spark.report.comparison import SuiteComparisonReport
 from bench_spark.report.plan_text import write_suite_plan
 from bench_spark.report.suite import SuiteReport, suite_figures

@@ -1,7 +1,8 @@
-"""Charts as Vega-Lite specifications. Pure: from rows to a document that says what to draw.
+"""Charts as Vega-Lite specifications, from rows to a document that says what to draw; and files.
 
 The same specification is drawn in three places: in a page by Vega itself, and as SVG and PNG files
-by vl-convert (`chart_files.py`).
+by vl-convert. That brings Vega, Vega-Lite and Vega-Embed with it, so that neither making a report
+nor opening one needs the network.
 
 `PAGE` leaves them to the page's style sheet, which knows whether the reader wants it dark; `PAPER`
 is for files.
@@ -9,14 +10,21 @@ is for files.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from bench_spark.cache import cache_directory
 from bench_spark.config.objectives import Unit
 from bench_spark.core.hdr import SparseHistogram
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
@@ -617,3 +625,64 @@ def _number_scale(values: Sequence[float]) -> Spec:
     is_wide = len(known) == len(values) > 2 and known[-1] / known[0] >= 50
     kind = {"type": "log"} if is_wide else {"zero": False}
     return {**kind, "domain": [min(values), max(values)], "nice": False, "padding": 12}
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT = 720, 400
+PNG_SCALE = 2.0
+
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+DRAWN_AS = (".svg", ".png")
+
+
+def drawn(spec: Spec, ending: str, colours: SeriesColours | None = None) -> bytes:
+    """A chart as the content of a file with one of the endings above.
+
+    `colours`: those of the other charts that belong to it.
+    """
+    on_paper = _on_paper(spec, colours or SeriesColours())
+    if ending == ".svg":
+        text: str = _library().vegalite_to_svg(on_paper)
+        return text.encode()
+    image: bytes = _library().vegalite_to_png(on_paper, scale=PNG_SCALE)
+    return image
+
+
+def _on_paper(spec: Spec, colours: SeriesColours) -> Spec:
+    sized = {"width": WIDTH, "height": HEIGHT, "title": spec["description"], "padding": 12}
+    return themed(
+        {**spec, **sized, "autosize": {"type": "fit", "contains": "padding"}}, PAPER, colours
+    )
+
+
+def browser_library() -> str:
+    """JavaScript that defines `vegaEmbed`. Putting it together takes seconds, so it is kept."""
+    library = _library()
+    known_by = hashlib.sha256(f"{library.__version__} {_SNIPPET}".encode()).hexdigest()[:16]
+    file = cache_directory() / "vega" / f"embed-{known_by}.js"
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        # Inside an element `script` this would end it; in JavaScript both forms mean the same.
+        text: str = library.javascript_bundle(_SNIPPET).replace("</script", r"<\/script")
+        _keep(file, text)
+        return text
+
+
+def _keep(file: Path, text: str) -> None:
+    """Whole or not at all: another command may be reading."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text)
+        unfinished.replace(file)
+    except OSError:
+        pass  # a cache that cannot be written costs seconds, not the report
+
+
+def _library() -> ModuleType:
+    # Loaded when something is drawn: it is large, and most commands draw nothing.
+    import vl_convert
+
+    return vl_convert

@@ -19,8 +19,7 @@ from markupsafe import Markup
 
 from bench_spark import __version__
 from bench_spark.report import blocks
-from bench_spark.report.chart_files import browser_library
-from bench_spark.report.charts import PAGE, SeriesColours, Spec, themed
+from bench_spark.report.charts import PAGE, SeriesColours, Spec, browser_library, themed
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "

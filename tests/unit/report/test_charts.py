@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from bench_spark.config.objectives import Unit
 from bench_spark.report import charts as charts
-from bench_spark.report.chart_files import browser_library, drawn
 from bench_spark.report.charts import (
     PAGE,
     PAPER,
     Line,
     SeriesColours,
     Spec,
+    browser_library,
+    drawn,
     log_ticks,
     themed,
     y_axis,

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench_spark.report.chart_files import drawn
+from bench_spark.report.charts import drawn
 from bench_spark.report.formats import FORMATS
 from bench_spark.report.searches import RateSearchReport
 from bench_spark.results.checks import LimitedBy

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from bench_spark.report.chart_files import drawn
+from bench_spark.report.charts import drawn
 from bench_spark.report.formats import FORMATS
 from bench_spark.report.searches import WindowSearchReport
 from bench_spark.suites.window import (
