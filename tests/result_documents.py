@@ -52,6 +52,7 @@ COUNTS = {
     "bytes_sent": 100_000_000,
     "bytes_received": 100_000_000,
     "given_up": None,
+    "late": 0,
 }
 
 VALID: dict[str, Any] = {
@@ -185,7 +186,7 @@ def only_consumed() -> dict[str, Any]:
     """A run without producers."""
     nobody = ("due", "unsent", "sent", "refused", "returned", "received_once", "duplicates")
     nobody += ("left_in_broker", "lost", "indeterminate", "out_of_order", "malformed", "foreign")
-    nobody += ("bytes_sent",)
+    nobody += ("bytes_sent", "late")
     scenario = Scenario(name="consume", producers=0, load=Load(messages=100_000))
     return changed(
         scenario=scenario.dump(),

@@ -87,6 +87,7 @@ COUNTS = (
     *("received_once", "duplicates", "left_in_broker", "lost", "indeterminate", "acked"),
     *("redelivered", "out_of_order", "corrupted", "malformed", "foreign", "errors", "reconnects"),
     *("bytes_sent", "bytes_received", "unexpected", "repeats_dropped", "given_up"),
+    "late",
 )
 """Every count of the document; columns of files are in this order, so new ones come last."""
 

@@ -13,7 +13,7 @@ As CSV and Parquet it has one row per aggregation and measure. Columns, in this 
     due unsent sent confirmed unconfirmed refused returned received received_once duplicates
     left_in_broker lost indeterminate acked redelivered out_of_order corrupted malformed foreign
     errors reconnects
-    bytes_sent bytes_received unexpected repeats_dropped given_up
+    bytes_sent bytes_received unexpected repeats_dropped given_up late
 
 The last two groups are the run's and repeat in each of its rows. A run that measured nothing has
 one row without aggregation and measure, so that its status is not lost.

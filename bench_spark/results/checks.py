@@ -11,7 +11,6 @@ from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.plan import mean_rate_per_second
 from bench_spark.results.counts import Counts, Rates, expected_deliveries
 from bench_spark.results.facts import GeneratorFacts, RunFacts, TraceFindings, trace_findings
 from bench_spark.results.totals import TickTotals
@@ -109,10 +108,10 @@ class Evidence:
         return was_ended or self.facts.measured_from is None
 
     @property
-    def wanted_rate_per_second(self) -> float | None:
-        """None where there is no schedule, or nothing to judge it by."""
+    def has_schedule(self) -> bool:
+        """Whether there is a schedule, and something to judge it by."""
         is_judged = self.scenario.is_paced and self.facts.measured_seconds > 0
-        return mean_rate_per_second(self.scenario) if is_judged and not self.was_cut_short else None
+        return is_judged and not self.was_cut_short
 
     @property
     def blocked_seconds(self) -> float:

@@ -15,14 +15,14 @@ import numpy as np
 from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.core.throughput import throughput, throughput_of_all
-from bench_spark.plan import has_open_end
+from bench_spark.plan import has_open_end, mean_rate_per_second
 from bench_spark.results.facts import RunFacts
 from bench_spark.results.totals import Tick, TickTotals
 
 if TYPE_CHECKING:
     from bench_spark.driver.accounts import Accounts, AgentSamples
 
-_SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
+_SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent", "late")
 _RECEIVING_COUNTS = (
     *("received", "acked", "redelivered", "out_of_order", "corrupted", "malformed", "foreign"),
     *("bytes_received", "unexpected", "repeats_dropped"),
@@ -76,6 +76,7 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "unexpected": in_all(CONSUMER, "unexpected"),
         "repeats_dropped": in_all(CONSUMER, "repeats_dropped"),
         "given_up": measured(PRODUCER, "given_up") if _waits(facts) else None,
+        "late": sent - totals.of_measured_in_window(PRODUCER, "sent"),
     }
     accounts = facts.messages.accounts
     if accounts is None:
@@ -135,26 +136,48 @@ def _unconfirmed(totals: TickTotals) -> int:
     return max(0, measured(PRODUCER, "sent") - answered)
 
 
+MOST_LATE = 0.01
+"""Share of the messages due that may be sent after the measured phase, or not at all."""
+LATE_AT_THE_END_SECONDS = 0.1
+"""What is due in so short a time may be late in any run: of a short phase that is a larger share,
+and a busy machine makes such pauses."""
+
+
+def is_late(due: int, in_time: int, measured_seconds: float, agents: int) -> bool:
+    """Whether fewer messages were sent within the measured phase than a schedule that was kept has;
+    the last one of each agent may always be late."""
+    share = max(MOST_LATE, LATE_AT_THE_END_SECONDS / (measured_seconds or 1.0))
+    return due - in_time > max(1, agents, share * due)
+
+
 def rates_of(totals: TickTotals, facts: RunFacts) -> Rates:
     scenario, seconds = facts.plan.scenario, facts.measured_seconds
     if facts.messages.counted is not None:
         sent, received = facts.messages.counted
+        sent_per_second = per_second(sent, seconds)
     else:
-        sent = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
+        sent_per_second = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
         received = totals.of_window(CONSUMER, "received")
     return {
-        "send_rate": None if scenario.only_consumes else per_second(sent, seconds),
+        "send_rate": None if scenario.only_consumes else sent_per_second,
         "receive_rate": None if scenario.only_publishes else per_second(received, seconds),
     }
 
 
-def _sent_as_asked(sent: int, facts: RunFacts) -> int:
-    """Without what the schedule asked for in the warm-up: where bodies carry only the time of
-    sending, what the warm-up was late with belongs to the measured phase."""
-    planned = facts.plan.expected_messages
-    if planned is None or not facts.plan.scenario.load.has_schedule:
-        return sent
-    return min(sent, planned)
+def _sent_as_asked(sent: int, facts: RunFacts) -> float:
+    """Messages per second, and never more than the schedule asked for.
+
+    Where bodies carry only the time of sending, what the warm-up was late with belongs to the
+    measured phase. And 1.55 s have 16 messages of 10 a second, which is one more than the rate.
+    """
+    scenario, planned = facts.plan.scenario, facts.plan.expected_messages
+    if planned is None or not scenario.is_paced:
+        return per_second(sent, facts.measured_seconds)
+    sent_per_second = per_second(min(sent, planned), facts.measured_seconds)
+    was_cut_short = facts.ended_early or bool(facts.end.failures)
+    if scenario.dataset.is_recorded or (scenario.load.steps and was_cut_short):
+        return sent_per_second
+    return min(sent_per_second, mean_rate_per_second(scenario))
 
 
 def quotients_of(counts: Counts, facts: RunFacts) -> Rates:

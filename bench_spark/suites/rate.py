@@ -29,15 +29,12 @@ import numpy as np
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID, RunError
 from bench_spark.report.descriptions import objective_text
 from bench_spark.report.formatting import count, per_cent, seconds
+from bench_spark.results.audit import MOST_UNSENT
 from bench_spark.results.checks import LimitedBy
+from bench_spark.results.counts import is_late
 from bench_spark.results.document import Document
 from bench_spark.suites.window import MeasuredTick
 
-MOST_UNSENT = 0.001
-"""Share of the messages due that a run which kept its rate may not have sent."""
-LEAST_IN_TIME = 0.99
-"""Share of the rate that must have been sent while it was measured, and not in the moment of grace
-that follows."""
 MOST_GROWTH = 0.005
 """How fast the backlog may grow, as a share of the rate."""
 MOST_BACKLOG_SECONDS = 1.0
@@ -108,9 +105,9 @@ def _shortfall(
     due, sent, arrived = (counts.get(name) or 0 for name in ("due", "sent", "received_once"))
     if not due or not ticks:
         return "nothing was sent"
-    send_rate = (document.get("rates") or {}).get("send_rate")
-    if send_rate is not None and send_rate < LEAST_IN_TIME * rate_per_second:
-        return f"{per_cent(send_rate / rate_per_second)} sent in time"
+    in_time, agents = sent - (counts.get("late") or 0), len(document.get("agents") or ())
+    if is_late(due, in_time, document.get("measured_seconds") or 0.0, agents):
+        return f"{per_cent(in_time / due)} sent in time"
     if due - sent > MOST_UNSENT * due:
         return f"{per_cent((due - sent) / due)} unsent"
     copies = document.get("copies") or 1

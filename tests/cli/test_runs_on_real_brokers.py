@@ -39,13 +39,11 @@ def assert_ended(code: int, err: str) -> None:
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
+def run(capfd: pytest.CaptureFixture[str], spark: Any) -> Run:
     """A command line in; its exit code, standard output and standard error out.
 
     Commands run in this process, on the session that all tests share.
     """
-    # In a run of two seconds a pause of 20 ms, which a busy machine may make, is a rate not kept.
-    monkeypatch.setattr("bench_spark.results.audit.LEAST_RATE", 0.5)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()

@@ -49,10 +49,8 @@ def suite_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+def on_shared_session(spark: Any) -> None:
     """Commands find the session of this process."""
-    # A busy machine may make pauses as long as such a trial, and then no rate is kept.
-    monkeypatch.setattr("bench_spark.results.audit.LEAST_RATE", 0.0)
 
 
 def suite(command: str, path: Path, *more: str) -> int:

@@ -30,12 +30,9 @@ SEVERAL_JOBS = """
 import json, runpy, sys
 
 import bench_spark.spark.launch
-import bench_spark.results.audit
 
 # The next job finds the application of the one before, and the executors that it has.
 bench_spark.spark.launch._stop = lambda spark: None
-# In a trial of one second a pause of the machine is a rate not kept.
-bench_spark.results.audit.LEAST_RATE = 0.5
 
 codes = []
 for job, *arguments in json.loads(sys.argv[1]):

@@ -28,6 +28,8 @@ from bench_spark.driver.accounts import accounts_of, measured_span
 from bench_spark.driver.control import RunControl
 from bench_spark.errors import BrokerRefused
 from bench_spark.results.document import summarise
+from bench_spark.suites.rate import judge_rate
+from bench_spark.suites.window import measured_ticks
 from bench_spark.transports.batches import Outcomes, Received, no_outcomes
 
 # -- what is lost, and what comes twice ------------------------------------------------------------
@@ -204,6 +206,30 @@ def document_of(load: Load) -> dict[str, Any]:
     )
     rows = sorted((row for _, row in load.rows), key=lambda row: row.tick)
     return summarise([_RowTick(row) for row in rows], run).document
+
+
+def test_a_rate_that_the_consumer_cannot_take_is_not_kept(
+    watch: Watch, punctual_agents: None
+) -> None:
+    """What it was behind with went out within a second after the end."""
+    watch.capacity_messages = 20
+    load = run_load(
+        plan(
+            load={"rate_per_second": 1000},
+            consumer={"rate_per_second": 950},
+            phases={"warmup_seconds": 0, "measure_seconds": 5, "drain_seconds": 30},
+        ),
+        LOOPBACK,
+    )
+    document = document_of(load)
+    late, unsent = document["counts"]["late"], document["counts"]["unsent"]
+    # What the consumer and the broker hold is sent, and not received yet.
+    assert late + unsent > 150
+    assert document["status"] == "degraded"
+    [schedule] = [one for one in document["audit"]["checks"] if one["name"] == "schedule"]
+    assert (schedule["verdict"], schedule["limited_by"]) == ("fail", "broker")
+    ticks = measured_ticks(_RowTick(row) for _, row in load.rows)
+    assert not judge_rate(document, ticks, 1000).kept
 
 
 @pytest.mark.parametrize("body_bytes", [16, 32])

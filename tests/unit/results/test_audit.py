@@ -26,15 +26,23 @@ GOOD: dict[str, Any] = {
     "receive_rate": None,
     "mode": "rate",
     "latency_p50_us": 500,
-    "wanted_rate_per_second": 1000.0,
     "blocked_seconds": 0.0,
     "expected": 10_000,
     "link_speed_mbit": 1000,
     "bytes_sent": 10_000_000,
 }
-_COUNTS = ("due", "sent", "received", "unconfirmed", "refused", "bytes_sent", "bytes_received")
+_COUNTS = (
+    "due",
+    "sent",
+    "late",
+    "received",
+    "unconfirmed",
+    "refused",
+    "bytes_sent",
+    "bytes_received",
+)
 _DERIVED = (
-    *("wanted_rate_per_second", "blocked_seconds", "expected", "lost_is_explained_by"),
+    *("has_schedule", "blocked_seconds", "expected", "lost_is_explained_by"),
     *("received_against_sent", "outages", "lacks_drain", "has_other_verdict"),
 )
 
@@ -170,20 +178,24 @@ OUTAGES = tuple(
             "warn",
             "agents on h1 ran their inner loops un",
         ),
-        ({"sent": 9989}, "schedule", "fail", "11 of 10000 messages stayed unsent"),
-        ({"send_rate": 990.0}, "schedule", "pass", "sent"),
-        ({"send_rate": 989.0}, "schedule", "fail", "989 of 1000 msg/s"),
         (
-            {
-                "due": 400,
-                "sent": 400,
-                "wanted_rate_per_second": 100.0,
-                "send_rate": 98.0,
-            },
+            {"sent": 9989},
             "schedule",
             "fail",
-            "98 of 100 msg/s, all 400 messages due went out, but not all within the measured",
+            "9989 of 10000 messages due were sent in time, 0 after the .* and 11 not at all",
         ),
+        ({"late": 100}, "schedule", "pass", "sent"),
+        (
+            {"late": 101},
+            "schedule",
+            "fail",
+            "9899 of 10000 .* in time, 101 after the measured phase, and 0 not at all",
+        ),
+        ({"late": 95, "sent": 9994}, "schedule", "fail", "95 after .*, and 6 not"),
+        ({"late": 200, "measured_seconds": 5.0}, "schedule", "pass", "sent"),
+        ({"late": 201, "measured_seconds": 5.0}, "schedule", "fail", "201 after"),
+        ({"due": 2, "sent": 2, "late": 1}, "schedule", "pass", "sent"),
+        ({"due": 2, "sent": 2, "late": 2}, "schedule", "fail", "0 of 2 messages due"),
         (
             {"samples_wanted": 100, "samples_by_pair": (0, 3), "lacks_drain": True},
             "samples",
@@ -200,7 +212,7 @@ OUTAGES = tuple(
             {"due": 0, "sent": 0, "lacks_drain": True},
             "schedule",
             "fail",
-            "not kept: .*, and the run ended before a message was due",
+            "not kept: the run ended before a message was due",
         ),
         ({"sent": 1, "blocked_seconds": 2.5}, "schedule", "fail", "broker blocked .* 2.5 s"),
         ({"sent": 1, "busiest_agent_share": 0.95}, "schedule", "fail", "use more agents"),
@@ -436,7 +448,7 @@ def test_each_check_has_its_verdict_and_says_why(
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"wanted_rate_per_second": None}, "schedule"),
+        ({"has_schedule": False}, "schedule"),
         ({}, "loss"),
         ({}, "drain"),
         ({}, "refused"),

@@ -352,3 +352,43 @@ def test_the_rate_of_a_number_of_messages_is_from_the_first_to_the_last() -> Non
     assert document["rates"]["receive_rate"] == pytest.approx(2500)
     assert document["measured_seconds"] == pytest.approx(0.2)
     assert document["expected"] == 500
+
+
+# -- rates against what was asked ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds"), [(0.5, 5.0), (2.5, 15.0), (0.1, 15.0), (10, 1.55), (3, 15.5), (7, 10.1)]
+)
+def test_a_whole_number_of_messages_is_no_rate_that_was_not_kept_nor_more_than_it(
+    rate: float, seconds: float
+) -> None:
+    asked = plan(
+        load={"rate_per_second": rate}, phases={"warmup_seconds": 5, "measure_seconds": seconds}
+    )
+    messages = asked.expected_messages
+    assert messages
+    document = summary(
+        [
+            producer(5, due=messages, sent=messages, confirmed=messages),
+            consumer(5, [100] * messages),
+        ],
+        plan=asked,
+        accounts=Accounts(sent=messages, received_once=messages),
+        measured_until=START_SECONDS + 5 + seconds,
+    ).document
+    assert (document["status"], document["reasons"]) == ("valid", [])
+    assert document["rates"]["send_rate"] == min(rate, messages / seconds)
+
+
+@pytest.mark.parametrize(("late", "status"), [(9, "valid"), (75, "degraded")])
+def test_what_is_sent_after_the_measured_phase_is_counted_and_no_rate_that_was_kept(
+    late: int, status: str
+) -> None:
+    """The broker takes less than is due, and the rest in the second of grace."""
+    ticks = [producer(second, due=RATE, sent=RATE - late // 3) for second in (5, 6, 7)]
+    ticks += [consumer(second, [100] * (RATE - late // 3)) for second in (5, 6, 7)]
+    ticks += [producer(8, sent=late), consumer(8, [100] * late)]
+    document = summary(ticks, confirms=False).document
+    assert (document["counts"]["sent"], document["counts"]["late"]) == (300, late)
+    assert document["status"] == status
