@@ -26,7 +26,7 @@ from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import BodySizes, PaddedBodies, RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_words
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
@@ -167,10 +167,11 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     flow = RoundRobinFlow((0,), owes=True)
     pacer = Paced(Schedule(10_000_000.0), 0, 10**12, flow)
     heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
+    words = envelope_words(heads)
 
     def stamp() -> None:
-        flow.next_batch(heads, lanes, batch)
-        pacer.stamp(heads, lanes, time.monotonic_ns())
+        flow.next_batch(words, lanes, batch)
+        pacer.stamp(words, lanes, time.monotonic_ns())
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)
@@ -262,6 +263,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     )
     recorder = Recorder(setup, timeline)
     lane, head, first = np.zeros(batch, np.uint32), empty_envelopes(batch), 0
+    words = envelope_words(head)
     head["run_tag"] = 1
     head["sent_ns"] = head["intended_ns"] = timeline.start_ns
     rows = Received.of_columns(
@@ -276,7 +278,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
 
     def record() -> None:
         nonlocal first
-        recorder.sent(lane, head)
+        recorder.sent(lane, words, 0)
         sequence[:] = np.arange(first, first + batch)
         recorder.received(rows)
         first += batch

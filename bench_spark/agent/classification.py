@@ -9,6 +9,9 @@ messages belong to it, then counters, then histograms. Every kernel takes rows f
 records each whole or not at all, and returns the first that it did not record: because it belongs
 to another interval, because the sequence sets have no room, or because its producer's schedule has
 another rate at that message.
+
+All but rows come as words, which cost a call a quarter of what an array of a structured type costs;
+kernels that are called for a few messages look at them as such.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy.typing as npt
 
 from bench_spark.agent.timeline import PRODUCER
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, TIMESTAMP_BYTES
 from bench_spark.core.hdr_kernels import record_value_ns
 from bench_spark.core.kernels import inlined, kernel
 from bench_spark.core.sequences import (
@@ -67,16 +70,6 @@ def belongs(interval: I64, at_ns: int, is_measured: int, destination: int) -> bo
         and interval[IS_MEASURED] == is_measured
         and (interval[DESTINATION] == ANY_DESTINATION or interval[DESTINATION] == destination)
     )
-
-
-@kernel
-def record_alike(interval: I64, at_ns: int, value_ns: int, times: int) -> bool:
-    """Record one duration for several messages of a moment, in the first histogram; False where the
-    moment is in another tick."""
-    is_here = interval[TICK_FROM] <= at_ns < interval[TICK_END]
-    if is_here:
-        record_value_ns(interval[FIRST_HISTOGRAM:], value_ns, times)
-    return bool(is_here)
 
 
 @dataclass(frozen=True)
@@ -156,6 +149,9 @@ Of producers: the rank among those of its group, its lane here or -1, from which
 messages are measured; and of its schedule, place and number of the producers that share it, and the
 stretch of one rate that is looked at: messages [rate_first, rate_end) of the schedule, of which
 the first is due at `rate_first_ns` after the start."""
+
+RUN_WORDS = RUN_DTYPE.itemsize // 8
+"""How many words of an agent's books are a record of RUN_DTYPE; those of PARTY_DTYPE follow."""
 
 NOT_DUE = 1 << 62
 """When a message is due that is due after the end of all times."""
@@ -330,11 +326,12 @@ def stop(run: Any, why: int, at_ns: int, is_measured: int, destination: int) -> 
 
 @kernel
 def record_received(
-    rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64, sets: I64
+    rows: Rows, first: int, books: I64, interval: I64, sets: I64
 ) -> tuple[int, int]:
     """Classify received messages and record them; returns how far it came, and how many of these
     bear the tag of this run."""
-    run, tagged = facts[0], 0
+    run, parties = books[:RUN_WORDS].view(RUN_DTYPE)[0], books[RUN_WORDS:].view(PARTY_DTYPE)
+    tagged = 0
     latency, delivery_latency = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]
@@ -411,10 +408,11 @@ def stamp_of(run: Any, head: Any) -> int:
 
 
 @kernel
-def record_any(rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64) -> int:
+def record_any(rows: Rows, first: int, books: I64, interval: I64) -> int:
     """Record messages of whoever; returns how far it came. Each belongs to the phase in which it
     arrived. What the broker had pushed before the start is received at the start."""
-    run, latency = facts[0], interval[FIRST_HISTOGRAM:]
+    run, parties = books[:RUN_WORDS].view(RUN_DTYPE)[0], books[RUN_WORDS:].view(PARTY_DTYPE)
+    latency = interval[FIRST_HISTOGRAM:]
     for at in range(first, len(rows)):
         row = rows[at]
         received_ns = max(row["received_ns"], run["start_ns"])
@@ -448,12 +446,10 @@ def record_any(rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64
 
 
 @kernel
-def find_possible_times(
-    heads: Rows, received_ns: I64, facts: Rows, parties: Rows, found: Any
-) -> int:
+def find_possible_times(heads: Rows, received_ns: I64, books: I64, found: Any) -> int:
     """Of which messages of the run it can be true when they say they were sent and due; returns how
     far it came."""
-    run = facts[0]
+    run, parties = books[:RUN_WORDS].view(RUN_DTYPE)[0], books[RUN_WORDS:].view(PARTY_DTYPE)
     for at in range(len(heads)):
         head = heads[at]
         due_ns, producer = NO_SCHEDULE, np.int64(head["producer"])
@@ -480,11 +476,21 @@ def is_measured_by(interval: I64, head: Any) -> int:
 
 @kernel
 def record_sent(
-    heads: Rows, first: int, lanes: U32, sizes: U32, parties: Rows, interval: I64
+    words: I64,
+    first: int,
+    lanes: U32,
+    sizes: U32,
+    insert_ns: int,
+    books: I64,
+    interval: I64,
+    inserting: I64,
 ) -> int:
-    """Record messages that a transport has accepted; returns how far it came. `sizes`: of each, or
-    one of all."""
+    """Record messages that a transport has accepted at once, and then how long that took: one step
+    more than there are messages. Returns how far it came. `sizes`: of each, or one of all."""
+    heads, parties = words.view(ENVELOPE_DTYPE)[:, 0], books[RUN_WORDS:].view(PARTY_DTYPE)
     send_lag, last_size = interval[FIRST_HISTOGRAM:], len(sizes) - 1
+    if not len(heads):
+        return 1
     for at in range(first, len(heads)):
         head, lane = heads[at], lanes[at]
         sent_ns = signed(head["sent_ns"])
@@ -500,36 +506,42 @@ def record_sent(
         if interval[HAS_HISTOGRAMS]:
             send_lag_ns = sent_ns - signed(head["intended_ns"])
             record_value_ns(send_lag, send_lag_ns, 1)
-    return len(heads)
+    if not inserting[TICK_FROM] <= signed(heads[-1]["sent_ns"]) < inserting[TICK_END]:
+        return len(heads)
+    record_value_ns(inserting[FIRST_HISTOGRAM:], insert_ns, len(heads))
+    return len(heads) + 1
 
 
 @kernel
 def record_outcomes(
-    rows: Rows, first: int, parties: Rows, interval: I64, confirmed: I64, failed: I64
-) -> int:
-    """Record what became of messages; returns how far it came. Sets of length 0: no accounts."""
+    rows: Rows, first: int, books: I64, interval: I64, confirmed: I64, failed: I64
+) -> tuple[int, int]:
+    """Record what became of messages; returns how far it came, and how many of these have failed.
+    Sets of length 0: no accounts."""
+    parties, failures = books[RUN_WORDS:].view(PARTY_DTYPE), 0
     confirm_latency, round_trip = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]
         head, lane, kind = row["head"], int(np.int64(row["lane"])), row["kind"]
         is_measured = is_measured_by(interval, head)
         if not belongs(interval, row["at_ns"], is_measured, parties[lane]["destination"]):
-            return at
+            return at, failures
         latency_ns = row["at_ns"] - signed(head["sent_ns"])
         if kind == _CONFIRMED:
             if (
                 len(confirmed)
                 and add_sequence(confirmed, lane, signed(head["sequence"])) == NO_ROOM
             ):
-                return at
+                return at, failures
             parties[lane]["confirmed"] += 1
             record_value_ns(confirm_latency, latency_ns, 1)
         elif kind in (_REFUSED, _RETURNED):
             if len(failed) and add_sequence(failed, lane, signed(head["sequence"])) == NO_ROOM:
-                return at
+                return at, failures
             parties[lane]["failed"] += 1
+            failures += 1
         elif kind == ANSWERED:
             record_value_ns(round_trip, latency_ns, 1)
         if kind <= _RETURNED:
             interval[COUNTERS + np.int64(kind)] += 1
-    return len(rows)
+    return len(rows), failures

@@ -167,7 +167,7 @@ class LoadConsumer:
         """`producer`: has senders that wait for arrivals, in mode `request`."""
         self._now_ns = load.link.clock.now_ns
         self._consumers = load.consumers
-        self._identify = _identification(load)
+        self._identification = _identification(load)
         self._subscription_of = subscription_table(load.assignment)
         self._has_several_subscriptions = bool(self._subscription_of.any())
         self._flow = flow
@@ -175,7 +175,7 @@ class LoadConsumer:
         self._producer = producer
         self._recorder = load.recorder
         self._sampler = load.sampler
-        self._tracer = load.tracer
+        self._tracers = load.tracers
         self._link = load.link
         self._run_tag = load.assignment.run_tag
         # What another run left behind gives back no credit, where it can be told apart.
@@ -187,10 +187,16 @@ class LoadConsumer:
         """Whether all that was on its way to the consumers has arrived in the end."""
 
     def consume(self) -> None:
-        received = self._identify(self._consumers.receive(0.0))
+        received = self._receive()
         self._record(received)
         # An empty turn lets the transport acknowledge what was left over from the last one.
         self._acknowledge(received)
+
+    def _receive(self) -> Received:
+        received = self._consumers.receive(0.0)
+        for identify in self._identification:
+            received = identify(received)
+        return received
 
     def finish(self) -> None:
         """Take in all that is on its way, whatever the time: what the broker has pushed and
@@ -211,13 +217,11 @@ class LoadConsumer:
         rows = received.rows
         if not len(rows):
             return
-        if not rows.flags.c_contiguous:  # kernels are compiled for rows without gaps
-            received = received.kept()
-            rows = received.rows
         if self._has_several_subscriptions:
             fill_subscriptions(rows, self._subscription_of)
         of_this_run = self._recorder.received(rows)
-        self._tracer.received(received)
+        for tracer in self._tracers:
+            tracer.received(received)
         if self._tells_runs_apart and of_this_run < len(rows):
             rows = rows[rows["head"]["run_tag"] == self._run_tag]
         self._backlog.received += len(rows)
@@ -249,7 +253,7 @@ class SlowConsumer(LoadConsumer):
         self.interval_ns = self._slow.interval_ns
 
     def consume(self) -> None:
-        self._slow.arrived(self._identify(self._consumers.receive(0.0)))
+        self._slow.arrived(self._receive())
         now = self._now_ns()
         self._record(self._slow.consumed(now))
         self._acknowledge(self._slow.processed(now))
@@ -264,17 +268,17 @@ class SlowConsumer(LoadConsumer):
         self._acknowledge(self._slow.processed(NEVER_NS))
 
 
-def _identification(load: AgentLoad) -> Callable[[Received], Received]:
-    """How messages are known again. Of records that other agents send on a schedule, only when they
-    were due is known here."""
-    identify, assignment = load.bodies.identify, load.assignment
+def _identification(load: AgentLoad) -> tuple[Callable[[Received], Received], ...]:
+    """How messages are known again, step by step; by envelopes they are as they come. Of records
+    that other agents send on a schedule, only when they were due is known here."""
+    assignment = load.assignment
+    steps = [codec.identify for codec in load.codecs]
     if assignment.scenario.has_envelopes or not assignment.streams:
-        return identify
+        return tuple(steps)
     due_times = DueTimes(assignment.streams, assignment.run_tag, load.timeline.start_ns)
 
-    def identify_and_date(received: Received) -> Received:
-        received = identify(received)
+    def date(received: Received) -> Received:
         due_times.fill(received.head)
         return received
 
-    return identify_and_date
+    return (*steps, date)

@@ -16,9 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.pacing import NO_END, Pacing, Stretch
+from bench_spark.agent.pacing import NO_END, Pacing
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import (
+    ENVELOPE_DTYPE,
+    Envelopes,
+    empty_envelopes,
+    envelope_words,
+    envelopes_of_words,
+)
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.randomness import RandomBytes
 
@@ -50,7 +56,7 @@ class Flow(Protocol):
         known before they are numbered."""
         return due
 
-    def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
+    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
         """Write at most that many messages into heads and lanes, both from the front; how many."""
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
@@ -114,10 +120,10 @@ LANE_DTYPE = np.dtype(
 
 @kernel
 def number_in_turn(
-    heads: Any, lanes: Any, members: I64, forgone: I64, first: int, messages: int
+    words: I64, lanes: Any, members: I64, forgone: I64, first: int, messages: int
 ) -> None:
     """Number messages from the `first` of a stream on, which go to the lanes in turn."""
-    width = len(members)
+    heads, width = words.view(ENVELOPE_DTYPE)[:, 0], len(members)
     lane, turn = first % width, first // width
     for at in range(messages):
         heads[at]["sequence"] = turn - forgone[lane]
@@ -130,9 +136,10 @@ def number_in_turn(
 
 
 @kernel
-def number_in_windows(heads: Any, lanes: Any, windows: Any, first_lane: int, messages: int) -> int:
+def number_in_windows(words: I64, lanes: Any, windows: Any, first_lane: int, messages: int) -> int:
     """Number messages of lanes with credit, all cut at one level so that none starves the others;
     returns how many."""
+    heads = words.view(ENVELOPE_DTYPE)[:, 0]
     credit, open_lanes = 0, 0
     for lane in range(len(windows)):
         if windows[lane]["credit"] > 0 and not windows[lane]["is_held"]:
@@ -177,10 +184,11 @@ def give_credit(producers: Any, lane_of: I64, windows: Any, in_flight: int) -> i
 
 @kernel
 def stamp_in_stretch(
-    heads: Any, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
+    words: I64, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
 ) -> None:
     """Write when messages are sent, and when they are due: they follow each other from that place
     of a stretch on."""
+    heads = words.view(ENVELOPE_DTYPE)[:, 0]
     for at in range(len(heads)):
         after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
         heads[at]["sent_ns"] = sent_ns
@@ -188,8 +196,9 @@ def stamp_in_stretch(
 
 
 @kernel
-def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
+def stamp_sent(words: I64, sent_ns: int, is_due: bool) -> None:
     """Write when messages are sent; without a schedule they are due at that moment."""
+    heads = words.view(ENVELOPE_DTYPE)[:, 0]
     for at in range(len(heads)):
         heads[at]["sent_ns"] = sent_ns
         if is_due:
@@ -199,13 +208,14 @@ def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
 @warm_up
 def _compile() -> None:
     heads, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
+    words = envelope_words(heads)
     window = WindowFlow((0,), 1)
     for flow in (RoundRobinFlow((0,)), window):
-        flow.next_batch(heads, lanes, 1)
+        flow.next_batch(words, lanes, 1)
         flow.accepted(lanes, heads)
         flow.consumed(lanes)
-    stamp_in_stretch(heads, 0, 0, 0.0, 1.0, 0)
-    stamp_sent(heads, 0, False)
+    stamp_in_stretch(words, 0, 0, 0.0, 1.0, 0)
+    stamp_sent(words, 0, False)
     RandomBytes(1).rows(1, 1)
 
 
@@ -273,10 +283,13 @@ class RoundRobinFlow(NumberedFlow):
     def next_number(self) -> int | None:
         return self._numbered if self._next is None else None
 
-    def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
+    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
         if self._next is None:
-            number_in_turn(heads, lanes, self._members, self._forgone, self._numbered, messages)
+            number_in_turn(
+                head_words, lanes, self._members, self._forgone, self._numbered, messages
+            )
             return messages
+        heads = envelopes_of_words(head_words)
         lane, sequence = self._number_out_of_step(self._next, messages)
         lanes[: len(lane)] = lane
         heads["sequence"][: len(lane)] = sequence
@@ -360,9 +373,9 @@ class WindowFlow(Flow):
         self._stall = Quiet()
         self._settling = Quiet()
 
-    def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
+    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
         # In turn: a batch too small for all lanes begins where the one before ended.
-        return number_in_windows(heads, lanes, self._windows, self._first_lane, messages)
+        return number_in_windows(head_words, lanes, self._windows, self._first_lane, messages)
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
         use_credit(lane, self._windows)
@@ -466,7 +479,8 @@ class RequestFlow(NumberedFlow):
     def next_number(self) -> int | None:
         return self._numbered
 
-    def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
+    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
+        heads = envelopes_of_words(head_words)
         lane = np.array(list(islice(self._free, messages)), dtype=np.uint32)
         lanes[: len(lane)] = lane
         heads["sequence"][: len(lane)] = self._next_sequence[lane]
@@ -552,7 +566,7 @@ class Pacer(Protocol):
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         """Once so many are sent: when the last message of the next batch is due."""
 
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
+    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
         """Write when the messages of the next batch are sent, and when they were due."""
 
 
@@ -568,40 +582,69 @@ class Unpaced:
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         return 0
 
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
-        stamp_sent(head, sent_ns, True)
+    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
+        stamp_sent(head_words, sent_ns, True)
 
 
 class Paced:
+    """By a schedule. Within the stretch of one rate that is looked at, a product or a quotient says
+    what is due; the schedule is asked at its edges only."""
+
     def __init__(self, schedule: Pacing, start_ns: int, total: int, flow: NumberedFlow) -> None:
         self._schedule = schedule
         self._flow = flow
         self._start_ns = start_ns
         self.total = total
         self.last_due_ns = start_ns + schedule.intended_ns(total - 1) if total else 0
-        self._stretch = Stretch(0, 0, 0.0, 0.0)
-        """The part of the schedule that is looked at."""
+        self._first = self._end = 0
+        """The stretch is messages [first, end); the first is due `first_ns` after the start."""
+        self._first_ns = self._period_ns = 0.0
+        self._batch = 0
+        """How many messages of the stretch are sent together."""
+
+    def _look_at(self, message: int) -> None:
+        """At the stretch around that message."""
+        first, end, self._first_ns, self._period_ns = self._schedule.stretch_of(message)
+        self._first, self._end = first, min(end, self.total)
+        self._batch = self._schedule.batch_from(first) if self._period_ns else 0
 
     def due(self, now_ns: int) -> int:
+        if self._batch:
+            # To within half a nanosecond: due times are rounded to whole ones.
+            waited_ns = now_ns - self._start_ns - self._first_ns + 0.5
+            due = self._first + int(waited_ns / self._period_ns + 1.0)
+            if self._first < due < self._end:
+                return due
         return min(self._schedule.messages_before(now_ns - self._start_ns + 1), self.total)
 
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
+        last = due + self._batch - 1
+        if self._first <= due <= last < self._end:
+            after_ns = self._first_ns + (last - self._first) * self._period_ns
+            return self._start_ns + round(after_ns)
         if due >= self.total:
             # What is still unsent is owed by lanes that are down.
             return now_ns + OWED_WAIT_NS
         last = min(due + self._schedule.batch_from(due), self.total) - 1
         return self._start_ns + self._schedule.intended_ns(last)
 
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
+    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
         first = self._flow.next_number
         if first is not None:
-            if not self._stretch.first <= first < self._stretch.end:
-                self._stretch = self._schedule.stretch_of(first)
-            since, end, first_ns, period_ns = self._stretch
-            if first + len(head) <= end:
-                stamp_in_stretch(head, sent_ns, first - since, first_ns, period_ns, self._start_ns)
+            if not self._first <= first < self._end:
+                self._look_at(first)
+            if first + len(head_words) <= self._end:
+                stamp_in_stretch(
+                    head_words,
+                    sent_ns,
+                    first - self._first,
+                    self._first_ns,
+                    self._period_ns,
+                    self._start_ns,
+                )
                 return
         # Lanes out of step, a change of rate within the batch, or a recorded schedule.
+        head = envelopes_of_words(head_words)
         numbers = self._flow.numbers(lane, head["sequence"])
         head["intended_ns"] = self._schedule.intended_of_ns(numbers) + self._start_ns
-        stamp_sent(head, sent_ns, False)
+        stamp_sent(head_words, sent_ns, False)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from bench_spark.agent.flow import QUIET_NS, Flow, Quiet, RequestFlow, RoundRobinFlow, WindowFlow
 from bench_spark.agent.link import Link
-from bench_spark.agent.pacing import NO_END
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.records import Bodies
+from bench_spark.agent.records import Bodies, RecordCodec
 from bench_spark.agent.sampler import Sampler
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import NoTracer, Tracer
@@ -49,6 +48,16 @@ class AgentLoad:
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
     """Role and what happened to its lanes before the load began."""
+
+    @property
+    def codecs(self) -> tuple[RecordCodec, ...]:
+        """What puts IDs into messages and finds them again: nothing where envelopes do."""
+        return (self.bodies,) if isinstance(self.bodies, RecordCodec) else ()
+
+    @property
+    def tracers(self) -> tuple[Tracer, ...]:
+        """What is told of every message: nothing, unless the scenario asks for single ones."""
+        return (self.tracer,) if isinstance(self.tracer, Tracer) else ()
 
 
 def flow_for(assignment: Assignment) -> Flow:
@@ -118,7 +127,8 @@ class Backlog:
         """Refused or returned by the broker: no longer on their way."""
         self.reopened = 0
         """Lanes that came back, not messages."""
-        self._limit_bytes = limit_bytes
+        self.is_bounded = limit_bytes is not None
+        self._limit_bytes = limit_bytes or 0
         self._copies = copies
         self._is_shared = is_shared
         self._everyones = 0
@@ -126,9 +136,7 @@ class Backlog:
         self._write_off = WriteOff()
 
     def room(self, body_bytes: int) -> int:
-        """How many more messages of that size the limit allows."""
-        if self._limit_bytes is None:
-            return NO_END
+        """How many more messages of that size the limit allows, where there is one."""
         limit = max(self._copies, self._limit_bytes // body_bytes)
         if self._is_shared:
             sent_since = self.sent - self._sent_at_news

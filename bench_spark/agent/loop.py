@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench_spark.agent.connections import ConnectionEvents
-from bench_spark.agent.consumer import LoadConsumer, SlowConsumer
+from bench_spark.agent.consumer import NEVER_NS, LoadConsumer, SlowConsumer
 from bench_spark.agent.flow import STALL_NS as WINDOW_STALL_NS
 from bench_spark.agent.host import LONGEST_WAIT_NS, Waiting
 from bench_spark.agent.link import report
@@ -59,6 +59,7 @@ class LoadLoop:
         self._flow = flow_for(load.assignment)
         self._backlog = backlog_for(load)
         self._events = ConnectionEvents(load, self._flow, self._backlog, self._fail)
+        self._backpressure = self._events.backpressure
         self.outages = self._events.outages
         self._producer = LoadProducer(load, self._flow, self._backlog, self._events)
         consumer = SlowConsumer if scenario.consumer.is_slow else LoadConsumer
@@ -76,6 +77,8 @@ class LoadLoop:
         self._stopping = False
         self._is_draining = False
         self._drained = False
+        self._may_end_ns = 0
+        """Production is not over before that."""
         self._last_turn_ns = load.timeline.start_ns
         self._turns = 0
         self._measured_turns: list[tuple[int, int]] = []
@@ -108,6 +111,9 @@ class LoadLoop:
             self._events.handle(replace(signal, at_ns=self._began_ns), role)
         if self._assignment.producers:
             with self._keeping_what_was_measured():
+                if not self._is_attached:
+                    self._fill()
+                    self._attach()
                 self._send()
             with self._keeping_what_was_measured():
                 self._load.producers.commit()
@@ -147,19 +153,26 @@ class LoadLoop:
                 time.sleep((wait_ns - 1_000_000) / NANOSECONDS)
             self._obey_commands()
 
-    def _send(self) -> None:
-        """Send and receive until nothing more is to be sent."""
-        if not self._is_attached:
-            self._fill()
-            self._attach()
-        while not self._stopping:
-            now = self._now_ns()
-            if self._is_production_over(now):
+    def _send(self, until_filled: bool = False) -> None:
+        """Send and receive until nothing more is to be sent, or every window is full."""
+        producer, now = self._producer, self._now_ns()
+        self._look_when_it_may_end()
+        while not (self._stopping or (until_filled and self._flow.is_filled)):
+            if now >= self._may_end_ns and self._is_production_over(now):
                 return
             if self._publishes_a_number and self._first_measured_ns is None:
                 self._settle_warmup(now)
                 now = self._now_ns()
-            self._turn(self._producer.produce(now))
+            wake_ns = producer.next_ns
+            if now >= wake_ns:
+                wake_ns = producer.produce(now)
+                now = self._now_ns()
+            now = self._turn(wake_ns, now)
+
+    def _look_when_it_may_end(self) -> None:
+        """Counts may end production at any time; where none do, only time does."""
+        is_counted = self._has_enough or self._producer.has_quota
+        self._may_end_ns = 0 if is_counted else self._timeline.measure_end_ns
 
     def _is_production_over(self, now: int) -> bool:
         producer, end = self._producer, self._timeline.measure_end_ns
@@ -174,11 +187,7 @@ class LoadLoop:
         """Send until every window is full, before consumers are attached. The last transaction may
         stay open: a window holds one whole one at least, and its consumption makes room for the
         rest."""
-        while not self._stopping and not self._flow.is_filled:
-            now = self._now_ns()
-            if self._is_production_over(now):
-                return
-            self._turn(self._producer.produce(now))
+        self._send(until_filled=True)
         self._load.producers.flush(timeout_seconds=1.0)
 
     def _attach(self) -> None:
@@ -200,13 +209,15 @@ class LoadLoop:
         if not (self._load.confirms and self._publishes_a_number):
             return
         producers, deadline = self._load.producers, self._now_ns() + self._timeline.drain_ns
-        while not self._stopping and producers.in_flight() and self._now_ns() < deadline:
-            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+        now = self._now_ns()
+        while not self._stopping and producers.in_flight() and now < deadline:
+            now = self._turn(NEVER_NS, now)
 
     def _receive_only(self) -> None:
         """Receive until the measured phase is over, in a run that only consumes."""
-        while not self._stopping and not self._is_reception_over(self._now_ns()):
-            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+        now = self._now_ns()
+        while not self._stopping and not self._is_reception_over(now):
+            now = self._turn(NEVER_NS, now)
 
     def _is_reception_over(self, now: int) -> bool:
         wanted, start = self._assignment.messages, self._timeline.measure_start_ns
@@ -243,19 +254,21 @@ class LoadLoop:
         """
         self._is_draining = True
         still_sending = 0 if self._assignment.producers else self._timeline.measure_end_ns
-        last_sent = max(self._now_ns(), still_sending)
+        now = self._now_ns()
+        last_sent = max(now, still_sending)
         deadline = last_sent + self._timeline.drain_ns + DRAIN_MARGIN_NS
-        while not self._drained and not self._link.is_lost and self._now_ns() < deadline:
-            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+        while not self._drained and not self._link.is_lost and now < deadline:
+            now = self._turn(NEVER_NS, now)
         if self._is_attached:
             self._consumer.finish()
 
     # -- one turn --------------------------------------------------------------------------------
 
-    def _turn(self, wake_ns: int) -> None:
-        """Wait for work, until `wake_ns` at most; then receive, settle and obey the driver."""
+    def _turn(self, wake_ns: int, now: int) -> int:
+        """Wait for work, until `wake_ns` at most; then receive, settle and obey the driver. Takes
+        the time and returns it, so that nobody reads it again after doing nothing."""
         consumer = self._consumer
-        wait_ns = min(wake_ns, consumer.wake_ns) - self._now_ns()
+        wait_ns = min(wake_ns, consumer.wake_ns) - now
         wait_seconds = min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS if wait_ns > 0 else 0
         ready = self._waiting.wait(wait_seconds)
         now = self._now_ns()
@@ -263,12 +276,14 @@ class LoadLoop:
         if now - self._last_turn_ns > STALL_NS:
             self.stalls.append((self._last_turn_ns, now))
         self._last_turn_ns = now
+        if self._backpressure.lanes:
+            self._backpressure.take_back(now)
         is_housekeeping_due = now >= self._next_housekeeping_ns
+        if not (ready or is_housekeeping_due or now >= consumer.wake_ns):
+            return now
         has_arrivals = self._consumers_descriptor in ready or now >= consumer.wake_ns
         if (has_arrivals or is_housekeeping_due) and self._is_attached:
             consumer.consume()
-        if self._events.backpressure.lanes:
-            self._events.backpressure.take_back(now)
         if is_housekeeping_due or self._producers_descriptor in ready:
             self._producer.collect_outcomes()
         if is_housekeeping_due or self._link_descriptor in ready:
@@ -276,6 +291,7 @@ class LoadLoop:
         if is_housekeeping_due:
             self._next_housekeeping_ns = now + HOUSEKEEPING_NS
             self._keep_house(now)
+        return self._now_ns()
 
     def _obey_commands(self) -> None:
         if self._link.is_lost:
@@ -287,6 +303,7 @@ class LoadLoop:
                 self._drained = True
             elif command["type"] == "enough":
                 self._has_enough = True
+                self._look_when_it_may_end()
             elif command["type"] == "measure":
                 self._measure_from(int(command["measure_at_ns"]))
             elif command["type"] == "backlog":
@@ -308,6 +325,7 @@ class LoadLoop:
         self._reports.look_at_time(now)
         self._load.sampler.sample_from(begins_ns)
         self._producer.measured_phase_moved()
+        self._look_when_it_may_end()
 
     # -- house-keeping ---------------------------------------------------------------------------
 

@@ -9,19 +9,20 @@ senders' agents.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.connections import ConnectionEvents
 from bench_spark.agent.flow import Flow, Paced, Pacer, RequestFlow, RoundRobinFlow, Unpaced
 from bench_spark.agent.load import AgentLoad, Backlog
-from bench_spark.agent.pacing import NO_END
 from bench_spark.agent.records import body_sizes
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_words
 from bench_spark.plan import Assignment
-from bench_spark.transports.batches import Batch, OutcomeKind
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes
 
 REFUSED_WAIT_NS = 5_000_000
 """How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
@@ -58,25 +59,28 @@ class LoadProducer:
         self._backlog = backlog
         self._events = events
         self._recorder = load.recorder
-        self._tracer = load.tracer
+        self._codecs = load.codecs
+        self._tracers = load.tracers
         self.pacer = pacer_for(assignment, timeline, flow)
         # How many may be sent in the measured phase of a load without a schedule.
         self.has_quota = assignment.messages is not None and assignment.schedule is None
         self._quota = assignment.messages or 0
+        self._limits = self._find_limits()
         self._sent_before_measure: int | None = None
         self._sizes = body_sizes(assignment.scenario.message, timeline)
         most = _batch_messages(self._sizes.smallest_bytes)
         self._heads = empty_envelopes(most)
         self._heads["run_tag"] = assignment.run_tag
+        self._head_words = envelope_words(self._heads)
         self._lanes = np.zeros(most, np.uint32)
         # The only destination of every producer.
         self._routes = np.zeros(most, np.uint16)
         self._batches: dict[int, Batch] = {}
         """By the number of their messages: every batch has the same memory."""
         self._batch_complete_ns = self.pacer.batch_complete_ns(0, 0)
-        self._refused_until_ns = 0
-        """Until then it is not worth while to try again, unless the producers' descriptor is
-        readable: whoever sees that sets it to 0."""
+        self.next_ns = self._batch_complete_ns
+        """Before that there is nothing to send. After a refusal it is not worth while to try again
+        until then, unless the producers' descriptor is readable, or somebody is free."""
         self._set_size(0)
 
     def _set_size(self, at_ns: int) -> None:
@@ -93,22 +97,28 @@ class LoadProducer:
 
     # -- when and how many -----------------------------------------------------------------------
 
+    def _find_limits(self) -> tuple[Callable[[int], int], ...]:
+        """What may allow fewer messages than are ready and fit into a batch, at a moment."""
+        limits: list[Callable[[int], int]] = []
+        if self._backlog.is_bounded:
+            limits.append(lambda now: self._backlog.room(self._body_bytes))
+        if self.has_quota:
+            limits.append(self.quota_left)
+        return tuple(limits)
+
     def produce(self, now: int) -> int:
-        """Send what may go now; when to come back.
+        """Send what may go now, which is not before `next_ns`; when to come back.
 
         On a schedule nothing is sent before the last message of the next batch is due. Without
         that, every arrival that wakes the loop would send what fell due since the last, one message
         at a time.
         """
-        wake_ns = max(self._batch_complete_ns, self._refused_until_ns)
-        if now < wake_ns:
-            return wake_ns
         due = self.pacer.due(now)
         ready = self._flow.ready(due)
         if ready > 0:
-            wanted = min(ready, self._backlog.room(self._body_bytes), self._batch_messages)
-            if self.has_quota:
-                wanted = min(wanted, self.quota_left(now))
+            wanted = min(ready, self._batch_messages)
+            for limit in self._limits:
+                wanted = min(wanted, limit(now))
             if wanted <= 0:
                 return now + REFUSED_WAIT_NS
             accepted = self._send(wanted)
@@ -118,13 +128,11 @@ class LoadProducer:
                 return now + REFUSED_WAIT_NS
             if accepted < ready:
                 return now
-        self._batch_complete_ns = self.pacer.batch_complete_ns(due, now)
-        return self._batch_complete_ns
+        self.next_ns = self._batch_complete_ns = self.pacer.batch_complete_ns(due, now)
+        return self.next_ns
 
     def quota_left(self, now: int) -> int:
-        """What `load.messages` still allows in the measured phase."""
-        if not self.has_quota:
-            return NO_END
+        """What `load.messages` still allows in the measured phase, where it bounds the load."""
         if now < self._timeline.measure_start_ns:
             # No more than that at once: the phase may change before the batch is stamped.
             return self._quota
@@ -137,19 +145,20 @@ class LoadProducer:
     def _send(self, wanted: int) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
-            messages = self._flow.next_batch(self._heads, self._lanes, wanted)
+            messages = self._flow.next_batch(self._head_words, self._lanes, wanted)
             if not messages:
                 return 0
             batch = self._batches.get(messages)
             if batch is None:
                 batch = self._new_batch(messages)
-            self._bodies.prepare(batch)
+            for codec in self._codecs:
+                codec.prepare(batch)
             sent_ns = self._now_ns()
             if sent_ns >= self._next_size_ns:
                 self._set_size(sent_ns)
                 wanted = min(wanted, self._batch_messages)
                 continue
-            self.pacer.stamp(batch.head, batch.lane, sent_ns)
+            self.pacer.stamp(batch.head_words, batch.lane, sent_ns)
             accepted = self._producers.send(batch)
             makes_way = accepted < messages and self._events.backpressure.put(
                 batch.lane[accepted:], sent_ns
@@ -160,7 +169,7 @@ class LoadProducer:
             if not makes_way:
                 # Arrivals go on waking the loop; only the producers' own descriptor is worth a new
                 # try.
-                self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
+                self.next_ns = sent_ns + REFUSED_WAIT_NS
                 return 0
 
     def _new_batch(self, messages: int) -> Batch:
@@ -175,12 +184,12 @@ class LoadProducer:
 
     def _note_accepted(self, batch: Batch, accepted: int, sent_ns: int) -> None:
         insert_ns = self._now_ns() - sent_ns
-        lane, head = batch.lane, batch.head
-        if accepted < len(head):
-            lane, head = lane[:accepted], head[:accepted]
-        self._recorder.insert_duration(sent_ns, insert_ns, accepted)
-        self._recorder.sent(lane, head, batch.sizes)
-        self._tracer.sent(batch, accepted, self._body_bytes, insert_ns)
+        lane, head, head_words = batch.lane, batch.head, batch.head_words
+        if accepted < len(lane):
+            lane, head, head_words = lane[:accepted], head[:accepted], head_words[:accepted]
+        self._recorder.sent(lane, head_words, insert_ns, batch.sizes)
+        for tracer in self._tracers:
+            tracer.sent(batch, accepted, self._body_bytes, insert_ns)
         self._bodies.accepted(batch, accepted)
         self._flow.accepted(lane, head)
         self._backlog.sent += accepted
@@ -189,21 +198,25 @@ class LoadProducer:
 
     def collect_outcomes(self) -> None:
         """Record outcomes; producers that refused messages may have room again."""
-        self._refused_until_ns = 0
+        self.next_ns = self._batch_complete_ns
         outcomes = self._producers.outcomes()
-        if not len(outcomes):
+        if not len(outcomes.rows):
             return
-        self._recorder.outcomes(outcomes)
-        self._bodies.answered(outcomes)
-        self._tracer.outcomes(outcomes)
-        failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
-        if failed.any():
-            # A message that came back frees its place in the backlog and in the window.
-            self._backlog.freed += int(np.count_nonzero(failed))
-            head = outcomes.head[failed]
-            self._flow.consumed(head["producer"])
-            if self.awaits_arrivals:
-                self.arrived(head)
+        failures = self._recorder.outcomes(outcomes)
+        for codec in self._codecs:
+            codec.answered(outcomes)
+        for tracer in self._tracers:
+            tracer.outcomes(outcomes)
+        if failures:
+            self._free(outcomes, failures)
+
+    def _free(self, outcomes: Outcomes, failures: int) -> None:
+        """A message that came back frees its place in the backlog and in the window."""
+        self._backlog.freed += failures
+        head = outcomes.head[np.isin(outcomes.kind, (OutcomeKind.REFUSED, OutcomeKind.RETURNED))]
+        self._flow.consumed(head["producer"])
+        if self.awaits_arrivals:
+            self.arrived(head)
 
     # -- senders that wait for their own messages ------------------------------------------------
 
@@ -239,7 +252,7 @@ class LoadProducer:
 
     def _send_at_once(self) -> None:
         """Somebody is free for whom something is due: it does not wait for the next batch."""
-        self._batch_complete_ns = 0
+        self.next_ns = self._batch_complete_ns = 0
 
 
 def _batch_messages(body_bytes: int) -> int:

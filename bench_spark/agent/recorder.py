@@ -34,6 +34,7 @@ from bench_spark.agent.classification import (
     PARTY_DTYPE,
     RECEIVED_COUNTERS,
     RUN_DTYPE,
+    RUN_WORDS,
     SECOND_HISTOGRAM,
     SENT_COUNTERS,
     TICK_END,
@@ -41,7 +42,6 @@ from bench_spark.agent.classification import (
     RecordedKind,
     fill_subscriptions,
     find_possible_times,
-    record_alike,
     record_any,
     record_outcomes,
     record_received,
@@ -57,6 +57,8 @@ from bench_spark.core.envelope import (
     ENVELOPE_DTYPE,
     Envelopes,
     ForeignStamps,
+    envelope_words,
+    envelopes_of_words,
     foreign_stamps,
 )
 from bench_spark.core.hdr import Histogram, HistogramShape, shape_for
@@ -260,13 +262,18 @@ class Recorder:
         )
         self._received_kind = RecordedKind(CONSUMER, RECEIVED_COUNTERS, _measures_received(setup))
         self._lanes = max(1, len(setup.destinations_by_producer))
-        self._run = _run_facts(setup, timeline, self._lanes)
-        self._parties = _parties(setup, destinations, self._lanes)
+        self._books = _books(setup, timeline, destinations, self._lanes)
+        """What kernels know of the run, and count over all intervals."""
+        self._run: Any = self._books[:RUN_WORDS].view(RUN_DTYPE)[0]
+        self._parties: Rows = self._books[RUN_WORDS:].view(PARTY_DTYPE)
         self.received_sets = SequenceSets(
             max(1, len(setup.subscriptions) * setup.streams_per_subscription)
         )
         self.confirmed_sets = SequenceSets(self._lanes)
         self.failed_sets = SequenceSets(self._lanes)
+        self._takes_any = setup.takes_any
+        self._has_accounts = setup.has_accounts
+        self._has_one_size = not setup.sizes.steps
         self._body_bytes: U32 = np.full(1, setup.sizes.first_bytes, np.uint32)
         """Of all messages, where these have one size."""
         self._nowhere = self._intervals.scratch(OUTCOME_KIND)
@@ -286,14 +293,14 @@ class Recorder:
     @property
     def received_measured(self) -> int:
         """How many arrived since the measured phase began, whichever phase they belong to."""
-        return int(self._run[0]["received_measured"])
+        return int(self._run["received_measured"])
 
     @property
     def received_span_ns(self) -> tuple[int, int] | None:
         """With `takes_any`: when the first and the last of these arrived."""
-        if not self._setup.takes_any or not self.received_measured:
+        if not self._takes_any or not self.received_measured:
             return None
-        return int(self._run[0]["first_received_ns"]), int(self._run[0]["last_received_ns"])
+        return int(self._run["first_received_ns"]), int(self._run["last_received_ns"])
 
     @property
     def received_by_subscription(self) -> I64:
@@ -321,54 +328,63 @@ class Recorder:
 
     # -- messages in -----------------------------------------------------------------------------
 
-    def sent(self, lane: U32, head: Envelopes, sizes: U32 | None = None) -> None:
-        """Messages accepted by the transport; the arrays may be reused by the caller. `sizes` (of
-        these and maybe more) are given where they do not follow from the time."""
+    def sent(self, lane: U32, head_words: I64, insert_ns: int, sizes: U32 | None = None) -> None:
+        """Messages accepted by the transport in one call, which took `insert_ns`; the arrays may be
+        reused by the caller. `sizes` (of these and maybe more) are given where they do not follow
+        from the time."""
         if sizes is None:
-            sizes = self._sizes_of(head)
-        done = record_sent(head, 0, lane, sizes, self._parties, self._sending)
-        while done < len(head):
-            stopped_at = head[done]
-            sent_ns = int(stopped_at["sent_ns"])
-            self._sending = self._intervals.at(
-                self._sent_kind,
-                sent_ns,
-                self._is_measured(sent_ns, int(stopped_at["intended_ns"])),
-                int(self._parties[lane[done]]["destination"]),
+            sizes = self._body_bytes if self._has_one_size else self._sizes_of(head_words)
+        done = 0
+        while True:
+            done = record_sent(
+                head_words,
+                done,
+                lane,
+                sizes,
+                insert_ns,
+                self._books,
+                self._sending,
+                self._inserting,
             )
-            done = record_sent(head, done, lane, sizes, self._parties, self._sending)
+            if done > len(head_words):
+                return
+            self._look_for_interval(head_words, lane, done)
 
-    def _sizes_of(self, head: Envelopes) -> U32:
-        if self._setup.sizes.steps:
-            return self._setup.sizes.of(head["sent_ns"].astype(np.int64))
-        return self._body_bytes
+    def _look_for_interval(self, head_words: I64, lane: U32, done: int) -> None:
+        """Of the next of the messages sent, or of how long the call took."""
+        head = envelopes_of_words(head_words)[min(done, len(lane) - 1)]
+        sent_ns = int(head["sent_ns"])
+        if done == len(lane):
+            is_measured = sent_ns >= self._timeline.measure_start_ns
+            self._inserting = self._intervals.at(INSERT_KIND, sent_ns, is_measured, ANY_DESTINATION)
+        else:
+            is_measured = self._is_measured(sent_ns, int(head["intended_ns"]))
+            destination = int(self._parties[lane[done]]["destination"])
+            self._sending = self._intervals.at(self._sent_kind, sent_ns, is_measured, destination)
+
+    def _sizes_of(self, head_words: I64) -> U32:
+        return self._setup.sizes.of(envelopes_of_words(head_words)["sent_ns"].astype(np.int64))
 
     def _is_measured(self, sent_ns: int, intended_ns: int) -> bool:
         phase_ns = sent_ns if self.goes_by_sending else intended_ns
         return phase_ns >= self._timeline.measure_start_ns
 
-    def insert_duration(self, at_ns: int, duration_ns: int, messages: int) -> None:
-        """The send call took that long for every message in it."""
-        while not record_alike(self._inserting, at_ns, duration_ns, messages):
-            is_measured = at_ns >= self._timeline.measure_start_ns
-            self._inserting = self._intervals.at(INSERT_KIND, at_ns, is_measured, ANY_DESTINATION)
-
-    def outcomes(self, outcomes: Outcomes) -> None:
-        """What became of messages sent earlier."""
-        rows, has_accounts = outcomes.rows, self._setup.has_accounts
-        confirmed, failed = self.confirmed_sets, self.failed_sets
-        done = 0
+    def outcomes(self, outcomes: Outcomes) -> int:
+        """What became of messages sent earlier; how many of them were refused or returned."""
+        rows, confirmed, failed = outcomes.rows, self.confirmed_sets, self.failed_sets
+        done = failures = 0
         while True:
-            done = record_outcomes(
+            done, more = record_outcomes(
                 rows,
                 done,
-                self._parties,
+                self._books,
                 self._settling,
-                confirmed.memory if has_accounts else _NO_SETS,
-                failed.memory if has_accounts else _NO_SETS,
+                confirmed.memory if self._has_accounts else _NO_SETS,
+                failed.memory if self._has_accounts else _NO_SETS,
             )
+            failures += more
             if done == len(rows):
-                return
+                return failures
             head, at_ns = rows[done]["head"], int(rows[done]["at_ns"])
             interval = self._intervals.at(
                 OUTCOME_KIND,
@@ -392,21 +408,16 @@ class Recorder:
         how many of them bear the tag of this run; with `takes_any`, all are taken for ours."""
         done, ours = 0, 0
         while True:
-            if self._setup.takes_any:
-                done = ours = record_any(rows, done, self._run, self._parties, self._receiving)
+            if self._takes_any:
+                done = ours = record_any(rows, done, self._books, self._receiving)
             else:
                 done, tagged = record_received(
-                    rows,
-                    done,
-                    self._run,
-                    self._parties,
-                    self._receiving,
-                    self.received_sets.memory,
+                    rows, done, self._books, self._receiving, self.received_sets.memory
                 )
                 ours += tagged
             if done == len(rows):
                 return ours
-            stopped = self._run[0]
+            stopped = self._run
             if stopped["stopped_by"] == FULL_SETS:
                 self.received_sets.make_room()
             elif stopped["stopped_by"] == OTHER_RATE:
@@ -431,13 +442,13 @@ class Recorder:
     def has_possible_times(self, head: Envelopes, received_ns: I64) -> Bool:
         """Of which messages of this run it can be true when they say they were sent and due."""
         possible = np.ones(len(head), np.bool_)
-        if self._setup.is_carried or not self._setup.has_accounts:
+        if self._setup.is_carried or not self._has_accounts:
             return possible
         head, received_ns = np.ascontiguousarray(head), np.ascontiguousarray(received_ns)
         done = 0
         while True:
             done += find_possible_times(
-                head[done:], received_ns[done:], self._run, self._parties, possible[done:]
+                head[done:], received_ns[done:], self._books, possible[done:]
             )
             if done == len(head):
                 return possible
@@ -513,8 +524,7 @@ def _compile() -> None:
     fill_subscriptions(rows, np.zeros((1, 1), np.int64))
     for setup in (facts, replace(facts, takes_any=True)):
         recorder = Recorder(setup, Timeline(0, 0, NANOSECONDS, 0))
-        recorder.sent(lanes, heads)
-        recorder.insert_duration(0, 0, 1)
+        recorder.sent(lanes, envelope_words(heads), 0)
         recorder.outcomes(Outcomes(np.zeros(1, OUTCOME_DTYPE)))
         recorder.received(rows)
         recorder.has_possible_times(heads, np.zeros(1, np.int64))
@@ -528,10 +538,11 @@ def _measures_received(setup: RecorderSetup) -> tuple[str, ...]:
     return ("latency", "delivery_latency") if has_due_times else ("latency",)
 
 
-def _run_facts(setup: RecorderSetup, timeline: Timeline, lanes: int) -> Rows:
-    """One record of RUN_DTYPE."""
-    facts = np.zeros(1, RUN_DTYPE)
-    run = facts[0]
+def _books(
+    setup: RecorderSetup, timeline: Timeline, destinations: tuple[str, ...], lanes: int
+) -> I64:
+    """A record of RUN_DTYPE, then records of PARTY_DTYPE."""
+    run = np.zeros(1, RUN_DTYPE)
     run["run_tag"] = setup.run_tag
     run["producers"] = setup.producers
     run["streams"] = setup.streams_per_subscription
@@ -547,7 +558,8 @@ def _run_facts(setup: RecorderSetup, timeline: Timeline, lanes: int) -> Rows:
     if setup.foreign_stamps is not None:
         run["stamp_bytes"] = setup.foreign_stamps.body_bytes
         run["stamp_unit_ns"] = setup.foreign_stamps.unit_ns
-    return facts
+    parties = _parties(setup, destinations, lanes)
+    return np.concatenate([run.view(np.int64), parties.view(np.int64)])
 
 
 def _parties(setup: RecorderSetup, destinations: tuple[str, ...], lanes: int) -> Rows:

@@ -109,7 +109,7 @@ def head_bytes(message: Message) -> int:
 
 
 class Bodies(Protocol):
-    """Makes the bodies of messages, and knows messages again by them."""
+    """What bodies of messages are made by, whatever they are."""
 
     is_numbered: bool
     """Whether a message says which one it is, and of which run."""
@@ -126,17 +126,8 @@ class Bodies(Protocol):
     def tails(self, messages: int) -> Tails:
         """What follows the heads of a batch."""
 
-    def prepare(self, batch: Batch) -> None:
-        """Make the bodies of a batch; the times in its heads need not be known yet."""
-
     def accepted(self, batch: Batch, count: int) -> None:
         """The first of these messages are out."""
-
-    def answered(self, outcomes: Outcomes) -> None:
-        """What became of messages; answers may name their IDs."""
-
-    def identify(self, received: Received) -> Received:
-        """The same messages, with the heads they were sent with as far as they are known here."""
 
 
 class PaddedBodies:
@@ -168,18 +159,9 @@ class PaddedBodies:
         """One for all, or a row for each of the messages, always in the same memory."""
         return self._zeros if self._rows is None else self._rows.rows[:messages]
 
-    def prepare(self, batch: Batch) -> None:
-        """Its tails are what they must be."""
-
     def accepted(self, batch: Batch, count: int) -> None:
         if self._rows is not None:
             self._rows.renew(count)
-
-    def answered(self, outcomes: Outcomes) -> None:
-        """Envelopes need no answers."""
-
-    def identify(self, received: Received) -> Received:
-        return received
 
 
 MOST_IDS = 1 << 18
@@ -321,7 +303,7 @@ class RecordCodec:
         return b""
 
     def prepare(self, batch: Batch) -> None:
-        """Turn heads into messages."""
+        """Turn heads into messages; the times in them need not be known yet."""
         assert self._records is not None
         assert self._ordering is not None
         numbers = self._ordering.numbers(batch.head["producer"], batch.head["sequence"])

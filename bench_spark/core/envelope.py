@@ -56,6 +56,11 @@ def envelope_words(envelopes: Envelopes) -> npt.NDArray[np.int64]:
     return envelopes.view(np.int64).reshape(len(envelopes), ENVELOPE_WORDS)
 
 
+def envelopes_of_words(words: npt.NDArray[np.int64]) -> Envelopes:
+    """Back from such rows: the same memory."""
+    return words.view(ENVELOPE_DTYPE)[:, 0]
+
+
 def envelopes_from_bytes(rows: npt.NDArray[np.uint8]) -> Envelopes:
     """Read back rows of 32 bytes (copied only if they are not contiguous)."""
     return np.ascontiguousarray(rows).view(ENVELOPE_DTYPE).reshape(len(rows))

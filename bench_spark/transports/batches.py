@@ -231,7 +231,7 @@ class Received:
     """Messages received, in order per lane. Rows and bodies are views until the next receive."""
 
     rows: Rows
-    """Of RECEIVED_DTYPE."""
+    """Of RECEIVED_DTYPE, one behind the other in memory: kernels are compiled for that."""
     bodies: Sequence[bytes] | None = None
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None

@@ -13,7 +13,7 @@ from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_words
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.transports.batches import OutcomeKind, Outcomes, Received
 
@@ -88,9 +88,11 @@ def receive(
     into.received(rows)
 
 
-def sent(into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0) -> None:
+def sent(
+    into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0, insert_ns: int = 0
+) -> None:
     lanes = np.broadcast_to(np.asarray(lane, dtype=np.uint32), len(head)).copy()
-    into.sent(lanes, head)
+    into.sent(lanes, envelope_words(head), insert_ns)
 
 
 def settle(

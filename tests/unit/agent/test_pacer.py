@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from unit.flows import round_robin
 
-from bench_spark.agent.flow import Paced
+from bench_spark.agent.flow import OWED_WAIT_NS, Paced
 from bench_spark.agent.pacing import BATCH_NS, Schedule
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import empty_envelopes
+from bench_spark.core.envelope import empty_envelopes, envelope_words
 
 rates = st.floats(0.01, 5_000_000) | st.integers(1, 1_000_000).map(float)
 changes = st.lists(
@@ -151,13 +151,38 @@ def test_messages_are_stamped_with_when_their_numbers_are_due(
         flow.suspend(1)
     for _ in range(0, count, batch_messages):
         heads, lane = empty_envelopes(batch_messages), np.zeros(batch_messages, np.uint32)
-        assert flow.next_batch(heads, lane, batch_messages) == batch_messages
-        pacer.stamp(heads, lane, sent_ns)
+        words = envelope_words(heads)
+        assert flow.next_batch(words, lane, batch_messages) == batch_messages
+        pacer.stamp(words, lane, sent_ns)
         flow.accepted(lane, heads)
         numbers = heads["sequence"].astype(np.int64) * lanes + lane
         due_ns = [start_ns + schedule.intended_ns(number) for number in numbers.tolist()]
         assert heads["intended_ns"].tolist() == due_ns
         assert set(heads["sent_ns"].tolist()) == {sent_ns}
+
+
+@given(schedules, st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 10**9))
+def test_a_pacer_says_what_its_schedule_says(
+    schedule: Schedule, moments_ns: list[int], total: int
+) -> None:
+    """To within a nanosecond, whichever stretch it looks at."""
+    start_ns, flow = 1_700_000_000 * NANOSECONDS, round_robin(1)
+    pacer = Paced(schedule, start_ns, total, flow)
+    for elapsed_ns in sorted(moments_ns):
+        now_ns = start_ns + elapsed_ns
+        due = pacer.due(now_ns)
+        earliest, latest = (schedule.messages_before(elapsed_ns + more) for more in (0, 2))
+        assert min(earliest, total) <= due <= min(latest, total)
+        if due < total:
+            last = min(due + schedule.batch_from(due), total) - 1
+            complete_ns = start_ns + schedule.intended_ns(last)
+            assert pacer.batch_complete_ns(due, now_ns) == complete_ns
+        else:
+            assert pacer.batch_complete_ns(due, now_ns) == now_ns + OWED_WAIT_NS
+        heads, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
+        sent = max(0, due - 1 - (flow.next_number or 0))
+        flow.accepted(np.broadcast_to(np.uint32(0), sent), heads)
+        pacer.stamp(envelope_words(heads), lanes, now_ns)
 
 
 @pytest.mark.parametrize(

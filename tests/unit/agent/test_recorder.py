@@ -92,13 +92,14 @@ def test_without_a_schedule_there_is_neither_send_lag_nor_delivery_latency() -> 
     head = heads(intended=[1.1])
     sent(one, head)
     receive(one, head, received=1.2)
-    assert {measure for row in one.all_rows() for measure in row.histograms} == {"latency"}
+    measures = {measure for row in one.all_rows() for measure in row.histograms}
+    assert measures == {"latency", "insert_duration"}
 
 
 def test_the_time_in_a_send_call_counts_for_every_message_in_it() -> None:
     one = recorder()
-    one.insert_duration(at(0.5), 7_000, 2)
-    one.insert_duration(at(1.5), 9_000, 3)
+    sent(one, heads(intended=[0.5, 0.5]), insert_ns=7_000)
+    sent(one, heads(intended=[1.5, 1.5, 1.5]), insert_ns=9_000)
     rows = one.all_rows()
     assert keys(rows) == [(0, PRODUCER, WARMUP), (1, PRODUCER, MEASURE)]
     assert rows[0].histograms["insert_duration"] == recorded([7, 7])

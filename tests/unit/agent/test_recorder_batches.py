@@ -72,7 +72,7 @@ def test_a_batch_may_be_of_any_size_and_span_ticks_and_phases(count: int) -> Non
 def test_all_of_many_send_calls_are_timed() -> None:
     one = recorder()
     for call in range(MANY + 3):
-        one.insert_duration(at(1.0) + call, 5_000, 2)
+        sent(one, heads(intended=[1.0 + call / NANOSECONDS] * 2), insert_ns=5_000)
     assert merged(one.all_rows(), "insert_duration").count == 2 * (MANY + 3)
 
 

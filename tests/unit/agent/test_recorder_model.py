@@ -14,7 +14,7 @@ from unit.recordings import RUN_TAG, START_NS, TIMELINE, at, merged, recorded, r
 from bench_spark.agent.pacing import DueTimes, Schedule, Stream
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import empty_envelopes
+from bench_spark.core.envelope import empty_envelopes, envelope_words
 from bench_spark.transports.batches import RECEIVED_DTYPE
 
 MESSAGES_SENT = 12
@@ -133,7 +133,7 @@ def test_messages_are_classified_as_one_by_one(
     )
     own = empty_envelopes(MESSAGES_SENT)
     own["sent_ns"] = own["intended_ns"] = START_NS
-    into.sent(np.zeros(MESSAGES_SENT, np.uint32), own)
+    into.sent(np.zeros(MESSAGES_SENT, np.uint32), envelope_words(own), 0)
     rows = np.array([row_of(one) for one in messages], RECEIVED_DTYPE)
     model, found = Model(has_due_times), []
     for row in rows:
