@@ -195,6 +195,10 @@ AcrossOption = Annotated[
         "that change the load, or in the kind of broker.",
     ),
 ]
+DegradedOption = Annotated[
+    bool,
+    option("--degraded", "Judge conditions although a run is not valid; unset: it misses them."),
+]
 
 
 def compare(
@@ -210,12 +214,13 @@ def compare(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
+    degraded: DegradedOption = False,
     formats: FormatsOption = None,
 ) -> None:
     """Compare runs with a baseline: differences with their confidence intervals.
 
     Exit code 0, or 1 if a condition given by --fail-if holds, or is about runs that are not
-    comparable.
+    comparable or not valid.
     """
     outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
@@ -225,7 +230,7 @@ def compare(
     groups = [_group(opened, text) for text in runs]
     title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
     pairs = [(groups[0], candidate) for candidate in groups[1:]]
-    document = comparison_document(title, pairs, gates, strict, across)
+    document = comparison_document(title, pairs, gates, strict, across, degraded)
     outputs.write(ComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 

@@ -27,7 +27,7 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import parse_formats, to_stdout, write_bytes
-from bench_spark.cli.results import AcrossOption, FailIfOption, StrictOption
+from bench_spark.cli.results import AcrossOption, DegradedOption, FailIfOption, StrictOption
 from bench_spark.compare.comparison import parse_gate
 from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
@@ -223,12 +223,13 @@ def compare_suite(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
+    degraded: DegradedOption = False,
     formats: FormatsOption = None,
 ) -> None:
     """Compare what a store has of SUITE with a baseline, combination by combination.
 
     Exit code 0, or 1 if a condition given by --fail-if holds for any of them, or is about runs that
-    are not comparable.
+    are not comparable or not valid.
     """
     outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
@@ -243,6 +244,6 @@ def compare_suite(
     baseline = SuiteOptions(suite, before_on, quick=quick, variant=before_as).load()
     before = StoredSuite(baseline, existing_store(baseline_store or store), "baseline")
     after = StoredSuite(candidate, existing_store(store), "candidate")
-    document = suite_comparison(before, after, gates, strict, across)
+    document = suite_comparison(before, after, gates, strict, across, degraded)
     outputs.write(SuiteComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)

@@ -240,19 +240,26 @@ def comparison_document(
     gates: Sequence[Gate],
     is_strict: bool,
     is_across: bool = False,
+    takes_degraded: bool = False,
 ) -> Document:
     """`pairs` of a baseline and what is compared with it; `is_across`: although they differ in what
-    was asked for."""
+    was asked for; `takes_degraded`: gates judge runs that are not valid too."""
     comparisons = []
     judged: list[dict[str, Any]] = []
     for baseline, candidate in pairs:
         compared = compare(baseline, candidate)
         differs_in = asked_differences(baseline, candidate)
         is_comparable = is_across or not differs_in
+        objection = None
+        if not is_comparable:
+            names = ", ".join(differs_in)
+            objection = f"not comparable: what was asked differs in {names}; see --across"
+        elif not takes_degraded:
+            objection = next(_not_valid(baseline, candidate), None)
         judged += [
             _judged(gate, candidate.label, compared, is_strict)
-            if is_comparable
-            else _refused(gate, candidate.label, differs_in)
+            if objection is None
+            else _refused(gate, candidate.label, objection)
             for gate in gates
         ]
         comparisons.append(
@@ -276,6 +283,7 @@ def comparison_document(
         "gates": judged,
         "is_strict": is_strict,
         "is_across": is_across,
+        "takes_degraded": takes_degraded,
         "passed": not any(gate["missed"] for gate in judged),
     }
 
@@ -351,10 +359,17 @@ def _judged(
     }
 
 
-def _refused(gate: Gate, label: str, differs_in: Mapping[str, Any]) -> dict[str, Any]:
-    """Of runs that cannot be compared: nothing about them passes."""
+def _not_valid(baseline: Group, candidate: Group) -> Iterator[str]:
+    """What is wrong with each run that is not valid."""
+    for document in (run.document for run in (*baseline.runs, *candidate.runs)):
+        if document["status"] != "valid":
+            why = "; ".join(document.get("reasons") or ["see its audit"])
+            yield f"{document['run_id']} is {document['status']}: {why}; see --degraded"
+
+
+def _refused(gate: Gate, label: str, reason: str) -> dict[str, Any]:
+    """Of runs that cannot be compared, or prove nothing: nothing about them passes."""
     entry = {"gate": gate.text, "candidate": label, "is_ratio": gate.is_ratio}
-    reason = f"not comparable: what was asked differs in {', '.join(differs_in)}; see --across"
     metric = " or ".join(metric.name for metric in gate.metrics)
     return _unjudged(entry, metric, reason) | {"missed": True}
 

@@ -35,6 +35,7 @@ def suite_comparison(
     gates: Sequence[Gate],
     strict: bool = False,
     across: bool = False,
+    takes_degraded: bool = False,
 ) -> dict[str, Any]:
     """The document of a comparison, with a line for what was measured on one side only."""
     name, base = after.config.stored_name, before.config.stored_name
@@ -48,7 +49,8 @@ def suite_comparison(
     )
     pairs = ((before.group(cell), after.group(cell)) for cell in shared)
     unmatched = list(_unmatched(after.config.suite, before, after))
-    return comparison_document(title, pairs, gates, strict, across) | {"unmatched": unmatched}
+    document = comparison_document(title, pairs, gates, strict, across, takes_degraded)
+    return document | {"unmatched": unmatched}
 
 
 def _finished(suite: Suite, runs: Mapping[str, TrialRun]) -> dict[str, list[str]]:

@@ -152,6 +152,17 @@ class TrialRun:
     def is_finished(self) -> bool:
         return self.status in FINISHED
 
+    @property
+    def exit_code(self) -> int:
+        """Of a trial that has finished, as it was when it ran."""
+        known = (self.document or {}).get("exit_code")
+        if known is None:
+            known = EXIT_VALID if self.status == "valid" else EXIT_DEGRADED
+        is_doubted = self.search_end not in (None, "settled")
+        if is_doubted and known in (EXIT_VALID, EXIT_GATE_MISSED):
+            return EXIT_DEGRADED
+        return int(known)
+
 
 def runs_of_suite(store: Store, suite: str, broker: str) -> dict[str, TrialRun]:
     """The run that counts of each trial, by key: the newest that finished, else the newest."""
@@ -247,15 +258,15 @@ class TrialOutcome:
 @dataclass
 class SuiteResult:
     outcomes: list[TrialOutcome] = field(default_factory=list)
-    kept: int = 0
+    kept: list[TrialRun] = field(default_factory=list)
     """Trials that were done before."""
     skipped: int = 0
 
     @property
     def exit_code(self) -> int:
         """A signal before lost data, lost data before any other failure, and a failure before an
-        objective that a valid trial has missed."""
-        codes = {outcome.exit_code for outcome in self.outcomes}
+        objective that a valid trial has missed; whenever the trials ran."""
+        codes = {one.exit_code for one in (*self.outcomes, *self.kept)}
         for code in (*SIGNALLED, EXIT_DATA_LOST):
             if code in codes:
                 return code
@@ -307,7 +318,7 @@ def run_suite(
             say(f"{place}: skipped, {trial.skipped_because}")
             continue
         if is_finished(trial.key, done):
-            result.kept += 1
+            result.kept.append(done[trial.key])
             continue
         name_next(f"{place}, {left.text}")
         outcome = _run_one(suite, trial, run_trial, tools)
@@ -594,7 +605,8 @@ def run_missing(
     )
     display.detail(f"results go into {store.uri}\n" + "\n".join(t.key for t in missing))
     if not missing:
-        return EXIT_VALID
+        kept = [done[trial.key] for trial in trials if trial.skipped_because is None]
+        return SuiteResult(kept=kept).exit_code
     for run_id in end_abandoned(store):
         display.step(f"run {run_id} is abandoned: its driver has vanished")
     for refusal in config.ask_broker(missing, runs_agents_here(master), display):

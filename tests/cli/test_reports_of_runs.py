@@ -188,7 +188,8 @@ def test_queries_of_a_suite_answer_its_trials(reports: Path, spark: Any) -> None
 def test_runs_are_compared_and_gates_decide_the_exit_code(
     reports: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("compare", "first", "second", "--store", str(reports / "store"))
+    # A busy machine may not keep the rate of so short a run.
+    command = ("compare", "first", "second", "--store", str(reports / "store"), "--degraded")
     assert main([*command, "--fail-if", "lost > 0"]) == 0
     assert "second against first" in capfd.readouterr().out
     page = reports / "compared.html"
@@ -217,7 +218,7 @@ def test_runs_of_other_loads_are_not_comparable_unless_that_is_asked_for(
     assert {"load.rate_per_second", "producers"} <= comparison["differs_in"].keys()
     assert {entry["verdict"] for entry in comparison["metrics"]} == {"not comparable"}
     assert document["gates"][0]["reason"].startswith("not comparable: what was asked differs in ")
-    assert main([*command, *gate, "--across"]) == 0
+    assert main([*command, *gate, "--across", "--degraded"]) == 0
     [comparison] = json.loads(capfd.readouterr().out)["comparisons"]
     by_name = {entry["metric"]: entry for entry in comparison["metrics"]}
     assert by_name["latency.p99"]["verdict"] == "cannot tell"
@@ -230,7 +231,7 @@ def test_a_suite_is_compared_with_itself_in_another_store(
 ) -> None:
     command = ("suite", "compare", str(reports / "grid.yaml"), "--broker", "loopback")
     stores = ("--store", str(reports / "store"), "--baseline-store", str(reports / "store"))
-    assert main([*command, *stores, "--fail-if", "lost > 0"]) == 0
+    assert main([*command, *stores, "--fail-if", "lost > 0", "--degraded"]) == 0
     said = capfd.readouterr().out
     assert "load.rate_per_second 400" in said
     assert "delivery latency p99" in said

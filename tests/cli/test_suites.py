@@ -127,6 +127,20 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
 
 
 @pytest.mark.usefixtures("on_shared_session")
+def test_a_suite_of_which_a_trial_is_degraded_stays_so_when_it_is_run_again(
+    suite_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The consumer takes half of what is asked for."""
+    slow = "base:\n  consumer: {rate_per_second: 100}\n"
+    suite_file.write_text(GRID.replace("base:\n", slow).replace("[200, 400]", "[200]"))
+    where = ("--store", str(tmp_path / "store"))
+    assert suite("run", suite_file, *where) == EXIT_DEGRADED
+    capfd.readouterr()
+    assert suite("run", suite_file, *where) == EXIT_DEGRADED
+    assert "0 trials to run, 1 done or skipped" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("on_shared_session")
 def test_a_hook_that_fails_costs_its_trials_only_and_is_in_the_table(
     suite_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -286,6 +286,26 @@ def test_runs_that_were_not_asked_for_the_same_are_not_comparable(
     assert across["comparisons"][0]["differs_in"] == found["differs_in"]
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_gate_is_not_passed_by_runs_that_are_not_valid_unless_that_is_asked_for(
+    side: int,
+) -> None:
+    runs = [run("a"), run("b")]
+    runs[side] = run("ab"[side], status="degraded", reasons=["the rate was not kept"])
+    gates = [parse_gate("p99 > 9x"), parse_gate("lost > 0")]
+    document = comparison_document("t", [(alone(runs[0]), alone(runs[1]))], gates, False)
+    assert document["passed"] is False
+    told = f"{'ab'[side]} is degraded: the rate was not kept; see --degraded"
+    assert [(one["missed"], one["reason"]) for one in document["gates"]] == [(True, told)] * 2
+    text = io.StringIO()
+    write_comparison(document, text)
+    assert " ".join(text.getvalue().split()).count(told) == 2
+    taken = comparison_document(
+        "t", [(alone(runs[0]), alone(runs[1]))], gates, False, takes_degraded=True
+    )
+    assert taken["passed"] is True
+
+
 def test_repetitions_that_were_not_asked_for_the_same_are_not_comparable() -> None:
     other = run("b2", scenario=scenario(producers=3))
     before, after = Group("a", [run("a1"), run("a2")]), Group("b", [run("b1"), other])

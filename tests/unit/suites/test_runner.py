@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.suites.suites import GRID, suite_of
@@ -86,7 +88,30 @@ def test_finished_trials_are_kept_and_failed_or_interrupted_ones_run_again(tmp_p
     }
     result = runs.of(suite, done)
     assert runs.keys == [two.key, four.key]
-    assert result.kept == 2
+    assert [run.key for run in result.kept] == [one.key, three.key]
+    assert result.exit_code == EXIT_DEGRADED, "a suite that goes on is no better for it"
+
+
+@pytest.mark.parametrize(
+    ("run", "exit_code"),
+    [
+        ({}, EXIT_VALID),
+        ({"document": {"exit_code": 1}}, 1),
+        ({"search_end": "settled"}, EXIT_VALID),
+        ({"search_end": "disputed"}, EXIT_DEGRADED),
+        ({"search_end": "nothing_kept", "document": {"exit_code": 1}}, EXIT_DEGRADED),
+        ({"status": "degraded"}, EXIT_DEGRADED),
+        ({"status": "degraded", "document": {"exit_code": EXIT_DATA_LOST}}, EXIT_DATA_LOST),
+    ],
+)
+def test_a_trial_that_was_kept_has_the_exit_code_of_its_result(
+    tmp_path: Path, run: dict[str, Any], exit_code: int
+) -> None:
+    suite, runs = suite_of(tmp_path), Runs()
+    first = trials_of(suite)[0]
+    result = runs.of(suite, {first.key: replace(known(first), **run)})
+    assert len(result.kept) == 1
+    assert result.exit_code == exit_code
 
 
 def test_skipped_trials_are_told_and_not_run(tmp_path: Path) -> None:
