@@ -55,19 +55,26 @@ def ratio(results: Results, of: str, beside: str, measure: Measure) -> float | N
 
 @dataclass(frozen=True)
 class Bar:
-    """What a contender should reach: a multiple of another's figure, or a figure of its own."""
+    """What a contender should reach: a multiple of another's figure, a distance from it, or a
+    figure of its own."""
 
     measure: Measure
     of: str
     beside: str | None = None
+    """The contender whose figure is multiplied."""
     at_least: float | None = None
     at_most: float | None = None
+    above: str | None = None
+    """The contender whose figure is subtracted."""
 
     def reached(self, results: Results) -> float | None:
         if self.beside is not None:
             return ratio(results, self.of, self.beside, self.measure)
         found = spread(results, self.of, self.measure)
-        return found.median if found else None
+        if self.above is None or found is None:
+            return found.median if found else None
+        floor = spread(results, self.above, self.measure)
+        return found.median - floor.median if floor else None
 
     def is_met(self, results: Results) -> bool | None:
         """None if it was not measured."""
@@ -79,8 +86,9 @@ class Bar:
 
     @property
     def demand(self) -> str:
+        other = f" x {self.beside}" if self.beside else f" above {self.above}" if self.above else ""
         limits = [
-            f"{word} {limit:g}{' x ' + self.beside if self.beside else ''}"
+            f"{word} {limit:g}{other}"
             for word, limit in (("at least", self.at_least), ("at most", self.at_most))
             if limit is not None
         ]

@@ -29,6 +29,7 @@ from benchmarks.paths import (
     publish_to_a_sink,
     record_both_ends,
     record_by_hdrhistogram,
+    record_confirms,
     record_latencies,
     settle_confirms,
     stamp_heads,
@@ -83,7 +84,8 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
             for batch in BATCHES
         ),
         *((carry_records, batch) for batch in (25, 512)),
-        *((record_both_ends, batch) for batch in (1, RECORDED_BATCH)),
+        *((record_both_ends, batch) for batch in (*BATCHES, RECORDED_BATCH)),
+        *((record_confirms, batch) for batch in BATCHES),
         (record_latencies, RECORDED_BATCH),
         (record_by_hdrhistogram, RECORDED_BATCH),
     ]
@@ -91,6 +93,11 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
         _named(path, batch): partial(_turn, path, batch) for path, batch in paths
     }
     bars = [
+        Bar(COST, _named(decode_deliveries, 1), at_most=1_200),
+        Bar(COST, _named(decode_deliveries, 256), at_most=80),
+        Bar(COST, _named(settle_confirms, 1), at_most=1_200),
+        Bar(COST, _named(settle_confirms, 256), at_most=40),
+        Bar(COST, _named(publish_to_a_sink, 1), at_most=1_000, above=_named(bare_socket_send, 1)),
         Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30),
         Bar(COST, _named(record_both_ends, RECORDED_BATCH), at_most=30),
         Bar(COST, _named(record_both_ends, 1), at_most=2_000),

@@ -26,6 +26,7 @@ from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import BodySizes, PaddedBodies, RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_words
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.data.carriers import carrier_named
@@ -41,7 +42,14 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.producers import PublishFrames, PublishWriter
-from bench_spark.transports.batches import HEAD_ONLY, Batch, OutcomeKind, Received, each_tail
+from bench_spark.transports.batches import (
+    HEAD_ONLY,
+    Batch,
+    OutcomeKind,
+    Outcomes,
+    Received,
+    each_tail,
+)
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
@@ -248,7 +256,62 @@ def record_by_hdrhistogram(batch: int) -> AbstractContextManager[Work]:
 
 def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     """All that the recorder does for a message: sent, received, accounted for, its latency."""
-    timeline = Timeline(1_700_000_000 * 10**9, 0, 10**12, 10**9)
+    recorder, start_ns = _recorder()
+    lane, head = np.zeros(batch, np.uint32), empty_envelopes(batch)
+    words = envelope_words(head)
+    head["run_tag"] = 1
+    head["sent_ns"] = head["intended_ns"] = start_ns
+    # Made for many calls at once: numbering messages is not what is measured.
+    ahead = -(-MESSAGES_AHEAD // batch) * batch
+    rows = Received.of_columns(
+        received_ns=start_ns + _latencies_ns(ahead),
+        lane=np.zeros(ahead, np.uint32),
+        route=np.zeros(ahead, np.uint16),
+        head=np.resize(head, ahead),
+        size=np.full(ahead, BODY_BYTES, np.uint32),
+        redelivered=np.zeros(ahead, np.bool_),
+    ).rows
+    sequence, at = rows["head"]["sequence"], 0
+    sequence[:] = np.arange(ahead)
+
+    def record() -> None:
+        nonlocal at
+        if at == ahead:
+            sequence[:] += np.uint64(ahead)
+            at = 0
+        recorder.sent(lane, words, 1000)
+        recorder.received(rows[at : at + batch])
+        at += batch
+
+    return nullcontext(record)
+
+
+def record_confirms(batch: int) -> AbstractContextManager[Work]:
+    """All that the recorder does for a confirm: counted, accounted for, its latency."""
+    recorder, start_ns = _recorder()
+    ahead = -(-MESSAGES_AHEAD // batch) * batch
+    head = empty_envelopes(ahead)
+    head["run_tag"], head["sequence"] = 1, np.arange(ahead)
+    head["sent_ns"] = head["intended_ns"] = start_ns
+    kinds = np.full(ahead, OutcomeKind.CONFIRMED, np.uint8)
+    at_ns = start_ns + _latencies_ns(ahead)
+    rows = Outcomes.of_columns(at_ns, np.zeros(ahead, np.uint32), kinds, head).rows
+    sequence, at = rows["head"]["sequence"], 0
+
+    def record() -> None:
+        nonlocal at
+        if at == ahead:
+            sequence[:] += np.uint64(ahead)
+            at = 0
+        recorder.outcomes(Outcomes(rows[at : at + batch]))
+        at += batch
+
+    return nullcontext(record)
+
+
+def _recorder() -> tuple[Recorder, int]:
+    """Of one producer and one consumer, and the start of its run."""
+    timeline = Timeline(1_700_000_000 * NANOSECONDS, 0, 10**12, NANOSECONDS)
     setup = RecorderSetup(
         shape=shape_for(HIGHEST_US),
         run_tag=1,
@@ -261,29 +324,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
         has_schedule=True,
         own_producers=(0,),
     )
-    recorder = Recorder(setup, timeline)
-    lane, head, first = np.zeros(batch, np.uint32), empty_envelopes(batch), 0
-    words = envelope_words(head)
-    head["run_tag"] = 1
-    head["sent_ns"] = head["intended_ns"] = timeline.start_ns
-    rows = Received.of_columns(
-        received_ns=timeline.start_ns + _latencies_ns(batch),
-        lane=lane,
-        route=np.zeros(batch, np.uint16),
-        head=head,
-        size=np.full(batch, BODY_BYTES, np.uint32),
-        redelivered=np.zeros(batch, np.bool_),
-    ).rows
-    sequence = rows["head"]["sequence"]
-
-    def record() -> None:
-        nonlocal first
-        recorder.sent(lane, words, 0)
-        sequence[:] = np.arange(first, first + batch)
-        recorder.received(rows)
-        first += batch
-
-    return nullcontext(record)
+    return Recorder(setup, timeline), timeline.start_ns
 
 
 def processor_seconds_per_call(work: Work, for_seconds: float) -> float:

@@ -72,6 +72,14 @@ def test_a_ratio_to_nothing_is_none() -> None:
             "- **met**: client CPU, us per message of ours at most 30 (3.00)",
         ),
         (
+            Bar(RATE, "ours", at_most=99, above="theirs"),
+            "- **missed**: messages per second of ours at most 99 above theirs (100.00)",
+        ),
+        (
+            Bar(P99, "theirs", at_most=1.0, above="ours"),
+            "- **not measured**: latency p99, us of theirs at most 1 above ours",
+        ),
+        (
             Bar(P99, "ours", "theirs", at_most=1.0),
             "- **not measured**: latency p99, us of ours at most 1 x theirs",
         ),

@@ -19,6 +19,7 @@ from benchmarks.paths import HotPath, processor_seconds_per_call
         paths.record_latencies,
         paths.record_by_hdrhistogram,
         paths.record_both_ends,
+        paths.record_confirms,
     ],
 )
 def test_a_path_can_be_gone_again_and_again(path: HotPath) -> None:
