@@ -8,6 +8,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# Images of containers often set it. Then every process would compile all tests and the package anew:
+# six seconds of CPU for each of those that share the tests.
+unset PYTHONDONTWRITEBYTECODE
+
 # Tests of brokers wait more than they compute, so five processes share two cores well. A file's tests
 # stay together; files go out in the order of tests/conftest.py, the longest first.
 workers=${WORKERS:-5}
