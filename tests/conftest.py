@@ -1,9 +1,10 @@
 """What all tests share: one broker of each kind and one Spark session, started when first needed.
 
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
-only. Where several processes share the tests (`make test`), each has brokers of its own, so that a
-test that stops or counts something disturbs no other, and starts a broker only when one of its
-tests asks for it; what needs Spark is done by two of them. A broker that is not installed
+only. Where several processes share the tests (`make test`), a broker starts when the first test
+asks for it. They share those in Java, whose start takes most; names of queues and topics keep tests
+apart. Of the others each process has its own, so that a test that stops, limits or counts something
+disturbs no other. What needs Spark is done by two of them. A broker that is not installed
 (RabbitMQ, Mosquitto) skips its tests and says why.
 """
 
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import pytest
 from restartable import kill
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus, base
+from bench_spark.brokers import BrokerStatus, base, lifecycle
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.config.broker import Broker
@@ -87,14 +89,49 @@ WITH_ONE_ARCHIVE = (
 
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
 
+SHARED_BROKERS = ("qpid", "kafka")
+SHARED_STATE = "BENCH_SPARK_SHARED_BROKERS"
+"""The environment variable with their directory."""
+
 _wanted = pytest.StashKey[list[str]]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not SHARED_OUT and getattr(config.option, "numprocesses", None):
+        stack = ExitStack()
+        stack.enter_context(state_of_shared_brokers())
+        config.add_cleanup(stack.close)
     # A shell ignores Ctrl-C for what it starts in the background, and programs that tests start and
     # interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def state_of_shared_brokers() -> Iterator[None]:
+    """A directory for brokers that several processes share; those in it end with the session, even
+    if it is killed."""
+    state = Path(tempfile.mkdtemp(prefix="bench-spark-brokers-"))
+    os.environ[SHARED_STATE] = str(state)
+    with lifecycle._guarded(state):
+        try:
+            yield
+        finally:
+            for name in SHARED_BROKERS:
+                kill(brokers.status(name, state=state))
+            lifecycle.stop_all(state)
+
+
+def shared_broker(name: str) -> BrokerStatus:
+    """Started by the process that asks first; the others wait for it."""
+    state = Path(os.environ[SHARED_STATE])
+    try:
+        return brokers.start(name, port=base.free_ports(1)[0], state=state)
+    except EnvironmentNotReady:
+        started = brokers.status(name, state=state)
+        if started.is_running:
+            return started
+        raise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -162,6 +199,8 @@ class RunningBrokers:
     def __getitem__(self, name: str) -> BrokerStatus:
         if name in self._missing:
             pytest.skip(self._missing[name])
+        if name not in self._running and SHARED_OUT and name in SHARED_BROKERS:
+            return shared_broker(name)
         if name not in self._running:
             self._running |= self._stack.enter_context(brokers.embedded(name))
         return self._running[name]

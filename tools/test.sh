@@ -16,9 +16,12 @@ unset PYTHONDONTWRITEBYTECODE
 # stay together; files go out in the order of tests/conftest.py, the longest first.
 workers=${WORKERS:-5}
 readonly NOTHING_SELECTED=5
-# Kafka's kernels read memory of librdkafka, which only compiled code can.
-readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
-    --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
+# What calls kernels; those of Kafka read memory of librdkafka, which only compiled code can.
+readonly UNCOMPILED=(tests/unit/core/test_{hdr,sequences,sequence_pages}.py
+    tests/unit/agent/test_{recorder*,flow}.py tests/unit/transports/test_loopback.py
+    tests/unit/transports/test_amqp_{confirms,deliveries,message_headers,publishing}.py
+    tests/unit/transports/test_{http,tcp}_messages.py
+    tests/unit/transports/test_mqtt_{codec,in_flight,lanes,publishing}.py)
 readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/cli/test_bridge.py
     tests/cli/test_suites.py tests/cli/test_jvm_log.py tests/brokers/test_embedded_brokers.py
     tests/faults/test_killed_processes.py tests/unit/core/test_kernel_cache.py)
