@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from delta import DeltaTable
 from pyspark.sql import SparkSession
+from views_in_memory import views_in_memory
 
 from bench_spark.cli import main
 from bench_spark.errors import EXIT_CONFIGURATION, ConfigurationError, StoreNotReady
@@ -33,8 +35,40 @@ def summary(aggregation: str, measure: str, **values: float) -> dict[str, Any]:
     return {"run_id": "r1", "aggregation": aggregation, "measure": measure} | values
 
 
-@pytest.fixture
-def filled(store: Store) -> Store:
+def metric(batch_id: int, second: int, **values: Any) -> dict[str, Any]:
+    start = STARTED + timedelta(seconds=second)
+    return {
+        "run_id": "r1",
+        "query_id": "q",
+        "batch_id": batch_id,
+        "window": "interval",
+        "window_start": start,
+        "window_end": start + timedelta(seconds=1),
+        "window_seconds": 1.0,
+        "measure": "latency",
+        "written_at": STARTED + timedelta(seconds=20 + batch_id),
+    } | values
+
+
+def resource(
+    source: str, host: str, second: int, user: float | None, written: int | None, **values: Any
+) -> dict[str, Any]:
+    return {
+        "run_id": "r1",
+        "at": STARTED + timedelta(seconds=second),
+        "source": source,
+        "host": host,
+        "phase": "measure",
+        "interval_seconds": 1.0,
+        "cpu_user_share_of_machine": user,
+        "device_written_bytes": written,
+    } | values
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store with run `r1`, and `old`, whose percentiles are above their maximum."""
+    store = Store(tmp_path_factory.mktemp("sql") / "store").open()
     store.replace_run(
         {
             "run_id": "r1",
@@ -52,29 +86,51 @@ def filled(store: Store) -> Store:
             ),
         }
     )
+    store.replace_run({"run_id": "old", "started_at": STARTED, "scenario_json": "{}"})
+    above = dict.fromkeys((name for name, _ in PERCENTILES), 11_403_263) | {"max_us": 11_396_122}
     rows = [
         summary("run", "latency", min_us=1, max_us=90, mean_us=5.0, p50_us=4, p99_us=80),
         summary("interval_max", "latency", p75_us=70, p95_us=80, p99_us=90),
         summary("interval_mean", "latency", min_us=2, mean_us=6.0, p95_us=60.5, p99_us=70.5),
         summary("interval_mean", "confirm_latency", mean_us=3.5, p99_us=9.0),
+        *(
+            summary(aggregation, "latency", **above) | {"run_id": "old"}
+            for aggregation in ("run", "interval_max", "interval_mean")
+        ),
     ]
     store.append("summary", pa.Table.from_pylist(rows, schema=SUMMARY))
+    windows = [
+        metric(1, second=0, p99_us=10),
+        metric(2, second=0, p99_us=20),
+        metric(2, second=1, p99_us=30),
+        metric(3, second=1, window="rolling", p99_us=40),
+        metric(4, second=11, p99_us=50),
+        metric(5, second=2, measure=None),
+        metric(1, second=0, **above) | {"run_id": "old"},
+    ]
+    store.append("metrics", pa.Table.from_pylist(windows, schema=METRICS))
+    used = [
+        resource("node", "a", 0, 1.0, 9_000_000, phase="warmup"),
+        resource("node", "a", 1, 0.2, 3_000_000),
+        resource("node", "a", 2, 0.4, 1_000_000),
+        # The same machine once more, seen by another source that was read more rarely.
+        resource("process", "a", 2, 0.1, 2_000_000, interval_seconds=2.0),
+        resource("node", "b", 1, 0.5, 500_000),
+        # A reading that failed weighs nothing.
+        resource("node", "b", 2, None, None, problem="unreachable"),
+    ]
+    store.append("resources", pa.Table.from_pylist(used, schema=RESOURCES))
     return store
 
 
-def metric(batch_id: int, second: int, **values: Any) -> dict[str, Any]:
-    start = STARTED + timedelta(seconds=second)
-    return {
-        "run_id": "r1",
-        "query_id": "q",
-        "batch_id": batch_id,
-        "window": "interval",
-        "window_start": start,
-        "window_end": start + timedelta(seconds=1),
-        "window_seconds": 1.0,
-        "measure": "latency",
-        "written_at": STARTED + timedelta(seconds=20 + batch_id),
-    } | values
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def ask(spark: SparkSession, filled: Store) -> Iterator[Ask]:
+    """Answers queries in rows, of tables that are read once."""
+    with views_in_memory(spark, filled):
+        yield lambda query: [row.asDict() for row in spark.sql(query).collect()]
 
 
 def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store) -> None:
@@ -87,60 +143,41 @@ def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store
 def test_latency_spec_has_the_fields_of_the_specification(
     spark: SparkSession, filled: Store
 ) -> None:
-    rows = run_query(spark, filled, "SELECT * FROM latency_spec").to_pylist()
-    assert len(rows) == 1
+    query = "SELECT * FROM latency_spec WHERE run_id = 'r1'"
+    [row] = run_query(spark, filled, query).to_pylist()
     names = """latency_min_us latency_max_us latency_mean_us latency_p50_us latency_p95_us
         latency_p99_us latency_p999_us messages_sent messages_received messages_acked bytes_sent
         bytes_received errors send_rate receive_rate delivery_rate"""
-    assert set(names.split()) <= set(rows[0])
-    assert rows[0]["latency_p99_us"] == 80
-    assert rows[0]["messages_sent"] == 100
-    assert rows[0]["messages_acked"] is None
-    assert rows[0]["delivery_rate"] == 0.99
-    assert (rows[0]["sent_per_second"], rows[0]["received_per_second"]) == (10.0, 9.9)
-    assert (rows[0]["send_rate"], rows[0]["receive_rate"]) == (100 / 8, 99 / 8)
+    assert set(names.split()) <= set(row)
+    assert row["latency_p99_us"] == 80
+    assert row["messages_sent"] == 100
+    assert row["messages_acked"] is None
+    assert row["delivery_rate"] == 0.99
+    assert (row["sent_per_second"], row["received_per_second"]) == (10.0, 9.9)
+    assert (row["send_rate"], row["receive_rate"]) == (100 / 8, 99 / 8)
 
 
-def test_the_documents_tables_take_their_own_aggregation(
-    spark: SparkSession, filled: Store
-) -> None:
-    c2 = run_query(
-        spark,
-        filled,
-        "SELECT rate_per_second, max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
-    ).to_pylist()
-    assert c2 == [
+def test_views_answer_from_their_own_aggregation_and_the_newest_publication(ask: Ask) -> None:
+    """And show no percentile above the maximum, which rows that were written before have."""
+    columns = "rate_per_second, max_p99_us, max_p95_us, max_p75_us"
+    assert ask(f"SELECT {columns} FROM latency_by_rate WHERE run_id = 'r1'") == [
         {"rate_per_second": 10.0, "max_p99_us": 90.0, "max_p95_us": 80.0, "max_p75_us": 70.0}
     ]
-    e6 = run_query(
-        spark,
-        filled,
-        "SELECT queue, avg_us, p95_us, confirm_avg_us, confirm_p99_us FROM interval_means",
-    ).to_pylist()
-    assert e6 == [
-        {
-            "queue": 3,
-            "avg_us": 6.0,
-            "p95_us": 60.5,
-            "confirm_avg_us": 3.5,
-            "confirm_p99_us": 9.0,
-        }
-    ]
-
-
-def test_views_show_no_percentile_above_the_maximum_of_rows_written_before(
-    spark: SparkSession, filled: Store
-) -> None:
-    statistics = dict.fromkeys((name for name, _ in PERCENTILES), 11_403_263)
-    rows = [
-        summary(aggregation, "latency", max_us=11_396_122, **statistics) | {"run_id": "old"}
-        for aggregation in ("run", "interval_max", "interval_mean")
-    ]
-    filled.append("summary", pa.Table.from_pylist(rows, schema=SUMMARY))
-    filled.replace_run({"run_id": "old", "started_at": STARTED, "scenario_json": "{}"})
-    window = metric(1, second=0, max_us=11_396_122, **statistics) | {"run_id": "old"}
-    filled.append("metrics", pa.Table.from_pylist([window], schema=METRICS))
-    names = ", ".join(statistics)
+    means = ask("SELECT * FROM interval_means WHERE run_id = 'r1'")
+    expected = {
+        **{"queue": 3, "avg_us": 6.0, "p95_us": 60.5, "confirm_avg_us": 3.5, "confirm_p99_us": 9.0},
+        # What the run cost its broker.
+        **{"disk_mb": 4.5, "handed_mb": None, "cpu_system_percent": None},
+        "cpu_user_percent": pytest.approx(100 * (0.3 + 0.5) / 2),
+    }
+    assert [{name: row[name] for name in expected} for row in means] == [expected]
+    latest = ask("SELECT p99_us FROM metrics_latest WHERE run_id = 'r1' ORDER BY batch_id, 1")
+    assert [row["p99_us"] for row in latest] == [20, 30, 40, 50, None]
+    by_interval = ask(
+        "SELECT p99_us FROM latency_by_interval WHERE run_id = 'r1' ORDER BY interval_start"
+    )
+    assert [row["p99_us"] for row in by_interval] == [20, 30]
+    names = ", ".join(name for name, _ in PERCENTILES)
     for query in (
         f"SELECT {names} FROM metrics_latest",
         f"SELECT {names} FROM latency_by_interval",
@@ -148,95 +185,28 @@ def test_views_show_no_percentile_above_the_maximum_of_rows_written_before(
         "SELECT max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
         "SELECT p95_us, p99_us FROM interval_means",
     ):
-        [row] = run_query(spark, filled, f"{query} WHERE run_id = 'old'").to_pylist()
+        [row] = ask(f"{query} WHERE run_id = 'old'")
         assert set(row.values()) == {11_396_122}, query
 
 
-def resource(source: str, host: str, second: int, **values: Any) -> dict[str, Any]:
-    return {
-        "run_id": "r1",
-        "at": STARTED + timedelta(seconds=second),
-        "source": source,
-        "host": host,
-        "phase": "measure",
-        "interval_seconds": 1.0,
-    } | values
+MISTAKES = {
+    "SELEC 1": "Syntax error at or near 'SELEC'",
+    "SELECT p98_us FROM summary": "`p98_us` cannot be resolved",
+    "SELECT * FROM run": "The table or view `run` cannot be found",
+    "SELECT 1 / (count(*) - 2) FROM runs": "Division by zero",
+}
 
 
-def test_what_a_run_cost_its_broker_is_beside_its_latency(
-    spark: SparkSession, filled: Store
-) -> None:
-    def used(user: float, written: int) -> dict[str, Any]:
-        return {"cpu_user_share_of_machine": user, "device_written_bytes": written}
-
-    rows = [
-        resource("node", "a", 0, phase="warmup", **used(1.0, 9_000_000)),
-        resource("node", "a", 1, **used(0.2, 3_000_000)),
-        resource("node", "a", 2, **used(0.4, 1_000_000)),
-        # The same machine once more, seen by another source that was read more rarely.
-        resource("process", "a", 2, interval_seconds=2.0, **used(0.1, 2_000_000)),
-        resource("node", "b", 1, **used(0.5, 500_000)),
-        # A reading that failed weighs nothing.
-        resource("node", "b", 2, problem="unreachable"),
-    ]
-    filled.append("resources", pa.Table.from_pylist(rows, schema=RESOURCES))
-    found = run_query(
-        spark,
-        filled,
-        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent "
-        "FROM interval_means",
-    ).to_pylist()
-    assert found == [
-        {
-            "avg_us": 6.0,
-            "disk_mb": 4.5,
-            "handed_mb": None,
-            "cpu_user_percent": pytest.approx(100 * (0.3 + 0.5) / 2),
-            "cpu_system_percent": None,
-        }
-    ]
-
-
-def test_the_newest_publication_of_a_window_counts(spark: SparkSession, filled: Store) -> None:
-    rows = [
-        metric(1, second=0, p99_us=10),
-        metric(2, second=0, p99_us=20),
-        metric(2, second=1, p99_us=30),
-        metric(3, second=1, window="rolling", p99_us=40),
-        metric(4, second=11, p99_us=50),
-        metric(5, second=2, measure=None),
-    ]
-    filled.append("metrics", pa.Table.from_pylist(rows, schema=METRICS))
-    latest = run_query(spark, filled, "SELECT p99_us FROM metrics_latest ORDER BY batch_id, 1")
-    assert latest["p99_us"].to_pylist() == [20, 30, 40, 50, None]
-    by_interval = run_query(
-        spark, filled, "SELECT p99_us FROM latency_by_interval ORDER BY interval_start"
-    )
-    assert by_interval["p99_us"].to_pylist() == [20, 30]
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("SELEC 1", "Syntax error at or near 'SELEC'"),
-        ("SELECT p98_us FROM summary", "`p98_us` cannot be resolved"),
-        ("SELECT * FROM run", "The table or view `run` cannot be found"),
-        ("SELECT 1 / (count(*) - 1) FROM runs", "Division by zero"),
-    ],
-)
 def test_a_mistake_in_a_query_is_told_in_one_line_without_java(
-    spark: SparkSession,
-    filled: Store,
-    capfd: pytest.CaptureFixture[str],
-    query: str,
-    said: str,
+    spark: SparkSession, filled: Store, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        run_query(spark, filled, query)
-    text = str(caught.value)
-    assert said in text
-    assert "\n" not in text
-    assert "org.apache" not in text
+    for query, said in MISTAKES.items():
+        with pytest.raises(ConfigurationError) as caught:
+            run_query(spark, filled, query)
+        text = str(caught.value)
+        assert said in text
+        assert "\n" not in text
+        assert "org.apache" not in text
     assert "\tat " not in capfd.readouterr().err
 
 
@@ -339,16 +309,13 @@ def test_what_reads_is_let_through(spark: SparkSession, filled: Store) -> None:
         refuse_unless_reading(spark, statement)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_what_reads_is_answered(spark: SparkSession, filled: Store) -> None:
+    for query in (
         "WITH one AS (SELECT * FROM runs) SELECT count(*) FROM one",
-        "DESCRIBE HISTORY delta.`$store/runs`",
+        f"DESCRIBE HISTORY delta.`{filled.uri}/runs`",
         "SHOW COLUMNS IN runs",
-    ],
-)
-def test_what_reads_is_answered(spark: SparkSession, filled: Store, query: str) -> None:
-    assert len(run_query(spark, filled, query.replace("$store", filled.uri)))
+    ):
+        assert len(run_query(spark, filled, query)), query
 
 
 def test_what_changes_anything_is_refused_and_changes_nothing(
