@@ -266,7 +266,7 @@ class SuiteResult:
     def exit_code(self) -> int:
         """A signal before lost data, lost data before any other failure, and a failure before an
         objective that a valid trial has missed; whenever the trials ran."""
-        codes = {one.exit_code for one in (*self.outcomes, *self.kept)}
+        codes = {one.exit_code for one in self.outcomes} | {one.exit_code for one in self.kept}
         for code in (*SIGNALLED, EXIT_DATA_LOST):
             if code in codes:
                 return code
