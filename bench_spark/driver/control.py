@@ -13,9 +13,10 @@ would contain a backlog of the warm-up, or producers that are held back until th
 every agent reports how many messages its producers had confirmed (where confirms are not used: had
 sent) and how many its subscriptions received. The unit is the subscription, because its consumers
 may share its messages in any way. A subscription is *silent* while it receives nothing although
-confirmed messages are outstanding. In mode `rate` only seconds in which more was confirmed count,
-so that a pause of the schedule is no silence. In the other modes every second counts: there a
-silence itself stops the producers.
+more and more is confirmed: from the first such confirmation on. On a schedule until the last, of
+which there must be several: so neither a pause of the schedule is a silence, nor the time between
+two messages of a slow one, of which the first was received before it was confirmed. Without one
+confirmations may end, because a silence itself stops the producers.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ def _rounded_up(length_ns: int) -> int:
 
 
 LONGEST_SILENCE_NS = 5 * NANOSECONDS
+FEWEST_CONFIRMATIONS = 3
+"""Looks that find more confirmed, on a schedule."""
 SHORTEST_LOOK_NS = NANOSECONDS // 2
 """At least between two looks: the agents' reports of one second arrive one after the other."""
 
@@ -137,7 +140,9 @@ class SilenceWatch:
         scenario = plan.scenario
         self._wiring = wiring = scenario.wiring
         self._is_watched = scenario.has_both_ends
-        self._needs_confirms_meanwhile = scenario.load.mode == "rate"
+        self._has_schedule = scenario.load.has_schedule
+        self._knows_repeats = scenario.has_accounts
+        """Small bodies that come twice count twice, and would seem to be all that was confirmed."""
         self._reported_ns = {
             assignment.agent: 0 for assignment in plan.assignments if assignment.consumers
         }
@@ -147,9 +152,9 @@ class SilenceWatch:
         self._received = np.zeros(subscriptions, np.int64)
         self._seen_confirmed = self._confirmed.copy()
         self._seen_received = self._received.copy()
-        self._was_waiting = np.zeros(subscriptions, np.bool_)
         self._since_ns = np.zeros(subscriptions, np.int64)
-        self._silent_ns = np.zeros(subscriptions, np.int64)
+        self._confirmations = np.zeros(subscriptions, np.int64)
+        """Looks since the last message was received that found more confirmed."""
         self._longest_ns = np.zeros(subscriptions, np.int64)
         self._longest_since_ns = np.zeros(subscriptions, np.int64)
         self._measured_from_ns: int | None = None
@@ -178,20 +183,24 @@ class SilenceWatch:
             self._look(until_ns)
 
     def _look(self, now_ns: int) -> None:
-        passed_ns = now_ns - self._looked_ns if self._looked_ns else 0
         confirmed = self._confirmed[self._group]
-        is_waiting = confirmed > self._received
-        is_silent = self._was_waiting & is_waiting & (self._received == self._seen_received)
-        counts = is_silent
-        if self._needs_confirms_meanwhile:
-            counts = is_silent & (confirmed > self._seen_confirmed[self._group])
-        self._since_ns[~is_silent] = now_ns
-        self._silent_ns[~is_silent] = 0
-        self._silent_ns[counts] += passed_ns
-        is_longest = self._silent_ns > self._longest_ns
-        self._longest_ns[is_longest] = self._silent_ns[is_longest]
+        is_silent = self._received == self._seen_received
+        if self._knows_repeats:
+            is_silent &= confirmed > self._received
+        grew = is_silent & (confirmed > self._seen_confirmed[self._group])
+        if not self._looked_ns:
+            grew[:] = False
+        self._confirmations[~is_silent] = 0
+        self._since_ns[grew & (self._confirmations == 0)] = self._looked_ns
+        self._confirmations[grew] += 1
+        if self._has_schedule:
+            counts = grew & (self._confirmations >= FEWEST_CONFIRMATIONS)
+        else:
+            counts = self._confirmations > 0
+        silent_ns = np.where(counts, now_ns - self._since_ns, 0)
+        is_longest = silent_ns > self._longest_ns
+        self._longest_ns[is_longest] = silent_ns[is_longest]
         self._longest_since_ns[is_longest] = self._since_ns[is_longest]
-        self._was_waiting = is_waiting
         self._seen_confirmed = self._confirmed.copy()
         self._seen_received = self._received.copy()
         self._looked_ns = now_ns

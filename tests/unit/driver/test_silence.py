@@ -96,14 +96,72 @@ def test_a_load_of_a_message_in_ten_seconds_is_not_silent_even_if_one_was_lost()
     assert run.silences() == []
 
 
+@pytest.mark.parametrize("every", [2, 3])
+def test_confirmations_now_and_then_are_enough(every: int) -> None:
+    """A load in bursts, or of a message in two seconds."""
+    run = Deliveries()
+    for _ in range(4):
+        run.pass_second({0: 100}, {0: 100})
+    for second in range(12):
+        run.pass_second({0: 300} if second % every == 0 else {})
+    run.pass_second({}, {0: 1200})
+    last = 12 - every
+    assert run.silences() == [([0], 2.0, 1.0 + last)]
+
+
+def test_a_pause_of_the_schedule_is_no_silence_though_a_message_is_missing() -> None:
+    run = Deliveries()
+    for _ in range(4):
+        run.pass_second({0: 100}, {0: 99})
+    run.pass_second({0: 1})  # of a message that was received before it was confirmed
+    for _ in range(8):
+        run.pass_second()
+    run.pass_second({0: 100})
+    run.pass_second({0: 100}, {0: 200})
+    assert run.silences() == []
+
+
+def test_small_bodies_that_came_twice_hide_no_silence() -> None:
+    run = Deliveries(message={"bytes": 16})
+    for _ in range(10):
+        run.pass_second({0: 100}, {0: 200})
+    for _ in range(8):
+        run.pass_second({0: 100})
+    assert run.silences() == [([0], 8.0, 8.0)]
+
+
+def test_a_request_in_ten_seconds_is_no_silence_though_one_was_lost() -> None:
+    run = Deliveries(load={"mode": "request", "rate_per_second": 0.1})
+    run.pass_second({0: 1})
+    run.pass_second()
+    for _ in range(3):
+        run.pass_second({0: 1}, {0: 1})
+        for _ in range(9):
+            run.pass_second()
+    assert run.silences() == []
+
+
 @pytest.mark.parametrize("mode", ["maximum", "window"])
-def test_producers_that_wait_for_a_silent_consumer_need_not_be_confirmed(mode: str) -> None:
+def test_producers_that_wait_for_a_silent_consumer_need_be_confirmed_only_once(mode: str) -> None:
     run = Deliveries(load={"mode": mode})
     for _ in range(2 + run.timeline.warmup_ns // NANOSECONDS):
         run.pass_second({0: 1000}, {0: 900})
-    for _ in range(6):
+    run.pass_second({0: 1000})
+    for _ in range(5):
         run.pass_second()
     assert run.silences() == [([0], 2.0, 6.0)]
+
+
+def test_consumers_have_nothing_to_receive_while_the_broker_holds_the_producers_back() -> None:
+    """A limit of the queue has dropped some, so that these are missing for good."""
+    run = Deliveries(load={"mode": "maximum"})
+    for _ in range(2 + run.timeline.warmup_ns // NANOSECONDS):
+        run.pass_second({0: 1000}, {0: 990})
+    for _ in range(7):
+        run.pass_second()
+    for _ in range(2):
+        run.pass_second({0: 1000}, {0: 990})
+    assert run.silences() == []
 
 
 def test_a_consumer_that_has_all_there_is_waits_for_nothing() -> None:
