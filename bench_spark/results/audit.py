@@ -18,8 +18,8 @@ from bench_spark.results.checks import (
     account_checks,
     body_checks,
     content_checks,
-    declared_limit,
     failing,
+    given_up_checks,
     message_checks,
     passing,
     refusal_checks,
@@ -40,8 +40,8 @@ def judge(facts: RunFacts, checks: list[Check]) -> tuple[str, list[str], int]:
         return ABORTED, ["interrupted", *reasons], facts.end.interrupted_by
     if facts.measured_from is None:
         return FAILED, reasons or ["the load never started"], EXIT_DEGRADED
-    accounts, confirms = facts.messages.accounts, facts.messages.confirms
-    if accounts is not None and accounts.lost and confirms and declared_limit(facts) is None:
+    is_lost = any(check.name == "loss" and check.verdict == "fail" for check in checks)
+    if is_lost and facts.messages.confirms:
         return DEGRADED, reasons, EXIT_DATA_LOST
     if reasons:
         return DEGRADED, reasons, EXIT_DEGRADED
@@ -299,6 +299,9 @@ def _rates(run: Evidence) -> Iterator[Check]:
 
 def _repeats(run: Evidence) -> Iterator[Check]:
     """Without sequence numbers only the totals show that messages came more than once."""
+    duplicates = run.count("duplicates")
+    if run.is_too_much(duplicates, run.expected):
+        yield warning("repeats", f"{duplicates} messages came more than once")
     if run.accounts is None and run.scenario.has_both_ends and run.count("sent"):
         more = run.count("received") - run.count("sent") * run.facts.plan.copies
         if more > 0:
@@ -339,6 +342,7 @@ CHECKS = (
     _connections,
     account_checks,
     refusal_checks,
+    given_up_checks,
     trace_checks,
     content_checks,
     silence_checks,

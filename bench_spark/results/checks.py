@@ -11,6 +11,7 @@ from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.plan import longest_warmup_seconds
 from bench_spark.results.counts import Counts, Rates, expected_deliveries
 from bench_spark.results.facts import GeneratorFacts, RunFacts, TraceFindings, trace_findings
 from bench_spark.results.totals import TickTotals
@@ -137,7 +138,11 @@ class Evidence:
 
     @property
     def lost_is_explained_by(self) -> str | None:
-        return declared_limit(self.facts)
+        return declared_limit(
+            self.facts,
+            sent=self.totals.of_all(PRODUCER, "sent"),
+            sent_bytes=self.totals.of_all(PRODUCER, "bytes"),
+        )
 
     @property
     def hosts(self) -> Sequence[Mapping[str, Any]]:
@@ -178,17 +183,28 @@ class Evidence:
 
 
 _LIMITS = {
-    "amqp": ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"),
-    "kafka": ("retention.bytes", "retention.ms"),
+    "amqp": {
+        "x-max-length": "messages",
+        "x-max-length-bytes": "bytes",
+        "x-message-ttl": "milliseconds",
+        "x-expires": "milliseconds",
+    },
+    "kafka": {"retention.bytes": "bytes", "retention.ms": "milliseconds"},
 }
+_REFUSING = ("reject-publish", "reject-publish-dlx")
+"""What `x-overflow` makes of a queue that is full: nothing that was confirmed is dropped."""
 
 
-def declared_limit(facts: RunFacts) -> str | None:
-    """A limit in the scenario that lets a healthy broker drop messages; None if there is none.
+def declared_limit(facts: RunFacts, sent: int, sent_bytes: int) -> str | None:
+    """A limit in the scenario by which a healthy broker can have dropped messages in this run, in
+    which so many were `sent`, warm-up included; None if there is none.
 
     Only sections of the brokers' own protocols count: the others were ignored.
     """
     scenario = facts.plan.scenario
+    seconds = longest_warmup_seconds(scenario) + facts.measured_seconds
+    milliseconds = 1000 * (seconds + scenario.phases.drain_seconds)
+    reached = {"messages": sent, "bytes": sent_bytes, "milliseconds": milliseconds}
     kinds = {str(broker.get("kind")) for broker in (facts.broker, *facts.brokers)}
     places: list[Scenario | Ingress | Egress] = [scenario, *scenario.ingress, *scenario.egress]
     for kind, sections in product(sorted(kinds), places):
@@ -196,8 +212,14 @@ def declared_limit(facts: RunFacts) -> str | None:
             "amqp": sections.amqp and sections.amqp.queue.arguments,
             "kafka": sections.kafka and sections.kafka.topic.properties,
         }.get(kind)
-        for name in _LIMITS.get(kind, ()):
-            if declared and name in declared:
+        if not declared:
+            continue
+        refuses = declared.get("x-overflow") in _REFUSING
+        for name, unit in _LIMITS.get(kind, {}).items():
+            is_of_length = name.startswith("x-max-length")
+            if name not in declared or (is_of_length and refuses):
+                continue
+            if 0 <= float(declared[name]) < reached[unit]:
                 return f"{name}={declared[name]}"
     return None
 
@@ -344,14 +366,28 @@ def _drain(run: Evidence, accounts: Accounts) -> Iterator[Check]:
 
 def refusal_checks(run: Evidence) -> Iterator[Check]:
     """A load that the broker says no to is not the load that was asked for."""
-    if not run.count("refused"):
+    refused, returned, sent = (run.count(name) for name in ("refused", "returned", "sent"))
+    if not refused + returned:
         return
-    refused, sent = run.count("refused"), run.count("sent")
     text = f"the broker refused {refused} of {sent} messages"
-    if run.is_too_much(refused, sent):
+    if returned:
+        text = f"the broker refused {refused} and returned {returned} of {sent} messages"
+    if run.is_too_much(refused + returned, sent):
         yield failing("refused", f"{text}: {run.too_much}")
     else:
         yield warning("refused", text)
+
+
+def given_up_checks(run: Evidence) -> Iterator[Check]:
+    """Requests whose senders went on without an answer."""
+    given_up, sent = run.count("given_up"), run.count("sent")
+    if not given_up:
+        return
+    text = f"{given_up} of {sent} messages were given up by their senders"
+    if not run.lacks_drain and run.is_too_much(given_up, sent):
+        yield failing("given_up", f"{text}: {run.too_much}")
+    else:
+        yield warning("given_up", text)
 
 
 def silence_checks(run: Evidence) -> Iterator[Check]:
@@ -399,10 +435,13 @@ def _publishing(run: Evidence) -> Iterator[Check]:
 def _consuming(run: Evidence) -> Iterator[Check]:
     """Nobody sends: what should have arrived is unknown, unless a number was asked for."""
     wanted, received = run.facts.plan.expected_messages, run.count("received")
-    if wanted is not None and received < wanted:
-        yield warning(
-            "accounts", f"only {received} of the {wanted} messages asked for were received"
-        )
+    if wanted is None or received >= wanted:
+        return
+    text = f"only {received} of the {wanted} messages asked for were received"
+    if not run.has_other_verdict and run.is_too_much(wanted - received, wanted):
+        yield failing("accounts", f"{text}: {run.too_much}")
+    else:
+        yield warning("accounts", text)
 
 
 def trace_checks(run: Evidence) -> Iterator[Check]:
@@ -432,8 +471,17 @@ def trace_checks(run: Evidence) -> Iterator[Check]:
 
 def content_checks(run: Evidence) -> Iterator[Check]:
     corrupted = run.counts["corrupted"] if run.trace is None else run.trace.corrupted
-    if corrupted:
-        yield failing("content", f"{corrupted} messages arrived with other content than sent")
+    is_unknown = corrupted is None and run.scenario.identity.content_hash
+    # What agents received of their own is known all the same.
+    known = run.totals.of_measured(CONSUMER, "corrupted") if is_unknown else corrupted
+    if known:
+        yield failing("content", f"{known} messages arrived with other content than sent")
+    elif is_unknown:
+        yield warning(
+            "content",
+            "agents received what others had sent, and cannot tell whether it is the same: use "
+            "trace: all, or no more agents than destinations",
+        )
 
 
 def body_checks(run: Evidence) -> Iterator[Check]:

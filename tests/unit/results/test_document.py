@@ -182,6 +182,9 @@ def test_status_and_exit_code(
         assert any(reason in text for text in found.document["reasons"])
 
 
+REFUSING = {"x-max-length": 5, "x-overflow": "reject-publish"}
+
+
 @pytest.mark.parametrize(
     ("kind", "keys", "limit"),
     [
@@ -189,16 +192,25 @@ def test_status_and_exit_code(
         ("amqp", {"amqp": {"queue": {"arguments": {"x-max-length": 5}}}}, "x-max-length=5"),
         ("amqp", {"amqp": {"queue": {"arguments": {"x-message-ttl": 9}}}}, "x-message-ttl=9"),
         ("amqp", {"amqp": {"queue": {"arguments": {"x-max-priority": 9}}}}, None),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-max-length": 399}}}}, "x-max-length=399"),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-max-length": 400}}}}, None),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-max-length-bytes": 10**9}}}}, None),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-message-ttl": 86_400_000}}}}, None),
+        ("amqp", {"amqp": {"queue": {"arguments": REFUSING}}}, None),
+        ("kafka", {"kafka": {"topic": {"properties": {"retention.ms": "604800000"}}}}, None),
+        ("kafka", {"kafka": {"topic": {"properties": {"retention.bytes": -1}}}}, None),
         ("kafka", {"kafka": {"topic": {"properties": {"retention.ms": 7}}}}, "retention.ms=7"),
         ("kafka", {"kafka": {"topic": {"properties": {"flush.ms": 7}}}}, None),
         ("amqp", {"kafka": {"topic": {"properties": {"retention.ms": 7}}}}, None),
         ("kafka", {"amqp": {"queue": {"arguments": {"x-max-length": 5}}}}, None),
     ],
 )
-def test_a_limit_excuses_losses_on_the_protocol_it_is_for(
+def test_a_limit_excuses_losses_if_it_can_have_dropped_messages_of_this_run(
     kind: str, keys: dict[str, Any], limit: str | None
 ) -> None:
-    assert declared_limit(facts(plan=plan(**keys), broker={"kind": kind})) == limit
+    """400 messages, of 1000 bytes each, in 13 s."""
+    run = facts(plan=plan(**keys), broker={"kind": kind})
+    assert declared_limit(run, sent=400, sent_bytes=400_000) == limit
     found = summary(plan=plan(**keys), broker={"kind": kind}, accounts=LOST)
     assert found.exit_code == (0 if limit else 5)
 

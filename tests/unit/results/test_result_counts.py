@@ -154,7 +154,7 @@ def test_duplicates_are_what_was_received_more_than_once() -> None:
     ("identity", "agents", "corrupted", "status"),
     [
         ({"content_hash": True}, 1, 2, "degraded"),
-        ({"content_hash": True}, 2, None, "valid"),
+        ({"content_hash": True}, 2, None, "degraded"),
         ({}, 1, None, "valid"),
     ],
 )
@@ -172,7 +172,7 @@ def test_corrupted_messages_are_told_where_contents_were_compared(
     assert document["counts"]["corrupted"] == corrupted
     assert document["status"] == status
     checks = [check["name"] for check in document["audit"]["checks"]]
-    assert ("content" in checks) == (corrupted is not None)
+    assert ("content" in checks) == ("content_hash" in identity)
 
 
 def test_without_confirms_nothing_is_said_of_them() -> None:
@@ -392,3 +392,47 @@ def test_what_is_sent_after_the_measured_phase_is_counted_and_no_rate_that_was_k
     document = summary(ticks, confirms=False).document
     assert (document["counts"]["sent"], document["counts"]["late"]) == (300, late)
     assert document["status"] == status
+
+
+# -- content, returns and messages that are missing ------------------------------------------------
+
+SHARED = plan(
+    identity={"carrier": "append", "content_hash": True}, agents=2, producers=2, consumers=2
+)
+
+
+@pytest.mark.parametrize(("corrupted", "verdict"), [(0, "warn"), (1, "fail")])
+def test_content_that_nobody_can_compare_is_said_and_what_is_known_counts(
+    corrupted: int, verdict: str
+) -> None:
+    ticks = [*good_ticks(), HandTick("consumer", "measure", 7, {"corrupted": corrupted})]
+    document = summary(ticks, plan=SHARED).document
+    assert document["counts"]["corrupted"] is None
+    [content] = [one for one in document["audit"]["checks"] if one["name"] == "content"]
+    assert content["verdict"] == verdict
+
+
+def test_a_run_of_which_half_came_back_is_not_valid() -> None:
+    ticks = [
+        tick
+        for second in (5, 6, 7)
+        for tick in (
+            producer(second, due=RATE, sent=RATE, confirmed=RATE // 2, returned=RATE // 2),
+            consumer(second, [100] * (RATE // 2)),
+        )
+    ]
+    found = summary(ticks, accounts=Accounts(sent=300, received_once=150, failed=150))
+    assert (found.document["status"], found.exit_code) == ("degraded", 4)
+    assert found.document["reasons"] == [
+        "the broker refused 0 and returned 150 of 300 messages: more than the 0.10% of "
+        "audit.undelivered_share"
+    ]
+
+
+@pytest.mark.parametrize(("received", "status"), [(1, "degraded"), (500, "valid")])
+def test_messages_that_were_asked_for_and_are_not_there_degrade_a_run_that_only_consumes(
+    received: int, status: str
+) -> None:
+    ticks = [HandTick("consumer", "measure", 5, {"received": received})]
+    found = summary(ticks, plan=CONSUMING_MESSAGES, accounts=None, confirms=False)
+    assert found.document["status"] == status
