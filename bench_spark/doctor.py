@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import json
 import os
 import re
 import resource
@@ -42,7 +41,10 @@ from bench_spark.errors import (
     LoginRefused,
     WrongProtocol,
 )
+from bench_spark.report import blocks
+from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import one_line
+from bench_spark.report.page import Charts, Page
 from bench_spark.report.terminal import console_for, print_block
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
@@ -104,31 +106,47 @@ def examine(checks: Checks, timeout_seconds: float) -> dict[str, Finding]:
 
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILING: "red"}
+_MARKS = {Level.OK: "pass", Level.WARNING: "warn", Level.FAILING: "fail"}
 _LEVEL_WIDTH = max(map(len, Level))
 
 
-def write_findings(findings: Mapping[str, Finding], writer: TextIO) -> None:
+class FindingsReport(Report):
     """A line per check, and what to do under each that is not well."""
-    name_width = max(map(len, findings), default=0)
-    console = console_for(writer)
-    for name, finding in findings.items():
-        level = (f"{finding.level:<{_LEVEL_WIDTH}}", _STYLES[finding.level])
-        text = f"  {name:<{name_width}}  {one_line(finding.text)}"
-        print_block(console, Text.assemble(level, text))
-        if finding.mend:
-            writer.write(f"{'':{_LEVEL_WIDTH + name_width + 4}}-> {one_line(finding.mend)}\n")
 
-
-def write_findings_json(findings: Mapping[str, Finding], writer: TextIO) -> None:
-    document = {
-        "ready": all(finding.level is not Level.FAILING for finding in findings.values()),
-        "checks": [
+    def __init__(self, findings: Mapping[str, Finding]) -> None:
+        self._findings = findings
+        self.is_ready = all(one.level is not Level.FAILING for one in findings.values())
+        rows = [
             {"check": name, "level": str(level), "text": text, "mend": mend or None}
             for name, (level, text, mend) in findings.items()
-        ],
-    }
-    json.dump(document, writer, indent=2)
-    writer.write("\n")
+        ]
+        self._rows = rows
+        super().__init__({"ready": self.is_ready, "checks": rows})
+
+    @property
+    def sheet(self) -> Sheet:
+        return Sheet(("check", "level", "text", "mend"), self._rows, {})
+
+    def page(self) -> Page:
+        rows = [
+            (blocks.Mark(level, _MARKS[level]), name, text, mend)
+            for name, (level, text, mend) in self._findings.items()
+        ]
+        table = blocks.Table("What was looked at", ["", "check", "", "what to do"], rows, words=4)
+        title = "Ready" if self.is_ready else "Not ready"
+        return Page(
+            blocks.Heading(title), [blocks.PageSection("checks", "Checks", [table])], Charts()
+        )
+
+    def write_terminal(self, writer: TextIO) -> None:
+        name_width = max(map(len, self._findings), default=0)
+        console = console_for(writer)
+        for name, finding in self._findings.items():
+            level = (f"{finding.level:<{_LEVEL_WIDTH}}", _STYLES[finding.level])
+            text = f"  {name:<{name_width}}  {one_line(finding.text)}"
+            print_block(console, Text.assemble(level, text))
+            if finding.mend:
+                writer.write(f"{'':{_LEVEL_WIDTH + name_width + 4}}-> {one_line(finding.mend)}\n")
 
 
 FEWEST_CORES = 2

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.options import BROKER_VARIABLE, StoreOption, Text, Texts, argument, option
-from bench_spark.cli.output import to_stdout
+from bench_spark.cli.options import (
+    BROKER_VARIABLE,
+    FormatsOption,
+    StoreOption,
+    Text,
+    Texts,
+    argument,
+    option,
+)
+from bench_spark.cli.output import parse_formats
 from bench_spark.config.broker import checked_pattern, host_and_port, read_token, refuse_weak_token
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import ResourceSampler, SourceUnreadable
 from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
-
-
-class FindingsFormat(StrEnum):
-    TERMINAL = "terminal"
-    JSON = "json"
 
 
 def doctor(
@@ -40,9 +42,7 @@ def doctor(
     timeout_seconds: Annotated[
         float, option("--timeout SECONDS", "Longest wait for any check.", min=1, max=600)
     ] = 15.0,
-    findings_format: Annotated[
-        FindingsFormat, option("--format", "How to print what was found.")
-    ] = FindingsFormat.TERMINAL,
+    formats: FormatsOption = None,
 ) -> None:
     """Check this machine, what is installed, the store, and brokers.
 
@@ -52,16 +52,16 @@ def doctor(
     # The client libraries of all brokers come along, which no other command should wait for.
     from bench_spark import doctor as ready
 
+    outputs = parse_formats(formats)
     named = list(brokers or [])
     if not named and os.environ.get(BROKER_VARIABLE):
         named = [os.environ[BROKER_VARIABLE]]
     places = ready.place_checks(store, named)
     checks = {**ready.program_checks(), **ready.machine_checks(), **places}
     found = ready.examine(checks, timeout_seconds)
-    is_json = findings_format is FindingsFormat.JSON
-    write = ready.write_findings_json if is_json else ready.write_findings
-    to_stdout(lambda writer: write(found, writer))
-    if any(finding.level is ready.Level.FAILING for finding in found.values()):
+    report = ready.FindingsReport(found)
+    outputs.write(report)
+    if not report.is_ready:
         raise typer.Exit(EXIT_PREFLIGHT)
 
 

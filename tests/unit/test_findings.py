@@ -13,6 +13,7 @@ import pytest
 from bench_spark.doctor import (
     ClockState,
     Finding,
+    FindingsReport,
     Level,
     clock_finding,
     clock_source_finding,
@@ -29,8 +30,6 @@ from bench_spark.doctor import (
     store_finding,
     time_slice_finding,
     warning,
-    write_findings,
-    write_findings_json,
 )
 from bench_spark.errors import EnvironmentNotReady
 
@@ -119,7 +118,7 @@ FINDINGS = {
 
 def test_people_read_a_line_per_check_and_what_to_do() -> None:
     written = io.StringIO()
-    write_findings(FINDINGS, written)
+    FindingsReport(FINDINGS).write_terminal(written)
     assert written.getvalue().splitlines() == [
         "ok       java   Java 17",
         "warning  clock  adrift",
@@ -153,13 +152,13 @@ def test_only_terminals_get_colours_unless_they_do_not_want_them(
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_colour is not None:
         monkeypatch.setenv("NO_COLOR", no_colour)
-    write_findings(FINDINGS, stream)
+    FindingsReport(FINDINGS).write_terminal(stream)
     assert ("\x1b[" in stream.getvalue()) is expected
 
 
 def test_programs_read_one_document() -> None:
     written = io.StringIO()
-    write_findings_json(FINDINGS, written)
+    FindingsReport(FINDINGS).write_json(written)
     document = json.loads(written.getvalue())
     assert document["ready"] is False
     assert document["checks"][0] == {
