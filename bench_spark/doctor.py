@@ -190,7 +190,7 @@ def memory_finding(available_bytes: int) -> Finding:
 
 
 def files_finding(hard_limit: int) -> Finding:
-    """The soft limit is raised by whoever needs more; the hard one is the system's."""
+    """Processes raise their soft limit as they need; the hard one is the system's."""
     if hard_limit == resource.RLIM_INFINITY:
         return ok("as many as wanted")
     text = f"a process may open up to {hard_limit}"
@@ -331,7 +331,7 @@ def _broker(reference: str) -> Finding:
             host, port = broker.address()
             where = f"port {port}" if port else "a free port"
             return ok(f"consumers can listen at {where} of {host}, where nobody does yet")
-        # Whoever is there already is a system that producers send to.
+        # What listens there already is a system that producers send to.
         scenario = Scenario(consumers=0) if may_listen else Scenario()
         facts = probed(TransportContext("doctor", scenario, broker, credentials))
     except BenchError as error:

@@ -4,7 +4,7 @@
     |-- ConfigurationError            2  a file, key or option is wrong; found before connecting
     |-- PreflightError                3  the surroundings are not ready
     |   |-- EnvironmentNotReady           Java, jars or a package is missing
-    |   |-- BrokerUnreachable             nobody answers at host:port, or not in this protocol
+    |   |-- BrokerUnreachable             no answer at host:port, or not in this protocol
     |   |   `-- WrongProtocol                 what answers was recognised as something else
     |   |-- LoginRefused                  wrong user, password, vhost, or a missing right
     |   |-- BrokerRefused                 the broker answered no to something the scenario needs

@@ -1,7 +1,7 @@
 """From a scenario to one Assignment per agent: who gets which producers, consumers and records; and
 the course of its load: the rates it asks for over time, and how long its phases last.
 
-The plan of a run whose data set is a table, once the table has been read: until then nobody knows
+The plan of a run whose data set is a table, once the table has been read: until then it is unknown
 how many records it holds and, where it is recorded traffic, when they are due.
 
 Which agent gets which producers and consumers of a run. Pure. Destinations tie members together, as
@@ -69,7 +69,7 @@ def measured_seconds(scenario: Scenario) -> float:
 
 
 def has_open_end(scenario: Scenario) -> bool:
-    """Whether a number of messages or of samples ends the measured phase, at a moment nobody knows
+    """Whether a number of messages or of samples ends the measured phase, at a moment not known
     beforehand."""
     if scenario.sampling.samples:
         return True
@@ -202,7 +202,7 @@ def shared_destinations(wiring: Wiring, placed: Placed) -> set[int]:
 
 def message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
     """`load.messages` dealt over agents in proportion to their producers, adding up exactly; in
-    proportion to their consumers where nobody produces."""
+    proportion to their consumers where there are no producers."""
     messages = scenario.load.messages
     if messages is None:
         return [None] * len(placed)
@@ -475,8 +475,8 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
 
 def _end_times(end: _End, members: str, agents: int) -> _End:
     counts = {"destinations": end.destinations, members: end.members}
-    told = {key: count * agents for key, count in counts.items() if count is not None}
-    return end.model_copy(update=told)
+    given = {key: count * agents for key, count in counts.items() if count is not None}
+    return end.model_copy(update=given)
 
 
 def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:

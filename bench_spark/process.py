@@ -7,7 +7,7 @@ to the run, which ends with it; in an agent to the agent, which reports it as it
 
 Room for connections: how many files a process may have open (RLIMIT_NOFILE). Every connection is an
 open file. Systems give a process few to begin with, often 1024, and let it ask for more up to a
-hard limit; whoever needs many asks here, before the first connection.
+hard limit; a caller that needs many asks here, before the first connection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ThreadErrors:
         self.on_error(error)
 
     def take(self) -> BenchError | None:
-        """The oldest that nobody has taken."""
+        """The oldest that was not taken."""
         with self._lock:
             return self._errors.pop(0) if self._errors else None
 
@@ -91,13 +91,13 @@ def watched(target: Callable[..., Any]) -> Callable[..., None]:
 
 
 def in_background(name: str, work: Callable[[], T]) -> Future[T]:
-    """Do it in a thread that nobody needs to wait for, not even Python at its end."""
+    """Do it in a daemon thread, which Python at its end does not wait for."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # raised again by whoever asks for the result
+        except BaseException as error:  # raised again where the result is asked for
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -138,7 +138,7 @@ def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
 
 
 def _is_nohup(number: signal.Signals) -> bool:
-    """Whoever starts a run by `nohup` wants it to outlive the terminal."""
+    """A run started by `nohup` is to outlive the terminal."""
     return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
@@ -230,7 +230,7 @@ def output_of(
             exit_code = command.wait(timeout_seconds)
         finally:
             if command.returncode is None:
-                os.killpg(command.pid, signal.SIGKILL)  # a session of its own: nobody else
+                os.killpg(command.pid, signal.SIGKILL)  # a session of its own
                 command.wait()
         output.seek(0)
         return exit_code, output.read().decode("utf-8", "replace")

@@ -236,7 +236,7 @@ class BrokerStatus:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different.
+    """Ports that are free now, all different.
 
     Taken by chance from those that the system gives to no connection of its own accord: between
     the question and the server's start any other might be gone, most of all on a machine with
@@ -271,7 +271,7 @@ def is_free(port: int) -> bool:
 
 
 def exchange(port: int, request: bytes, reply_starts_with: bytes) -> bool:
-    """Whether whoever listens on the port answers `request` like a server of that protocol."""
+    """Whether the server on the port answers `request` in that protocol."""
     try:
         with socket.create_connection((HOST, port), ANSWER_TIMEOUT_SECONDS) as connection:
             connection.sendall(request)

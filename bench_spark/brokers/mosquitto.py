@@ -52,7 +52,7 @@ def configuration(ports: Mapping[str, int]) -> str:
         "allow_anonymous true\n"
         "persistence false\n"
         # Else it drops what a consumer has not fetched beyond a thousand messages, and says nothing
-        # of that. Whoever publishes watches the backlog.
+        # of that. Publishers watch the backlog.
         "max_queued_messages 0\n"
         # Unacknowledged messages per client, both ways. Without a limit it would use packet
         # identifiers twice.

@@ -152,7 +152,7 @@ _TOOLS_VARIABLES = (
 def _write_tool(directory: Path, program: Path, environment: Mapping[str, str]) -> None:
     """A script that calls one of RabbitMQ's tools for the first node.
 
-    The node has a cookie and a port mapper of its own, which nobody else's rabbitmqctl would find;
+    The node has a cookie and a port mapper of its own, which another rabbitmqctl would not find;
     and without the address a tool might start a mapper that listens to the whole network.
     """
     variables = {"HOME": str(directory)} | {name: environment[name] for name in _TOOLS_VARIABLES}

@@ -22,7 +22,7 @@ _OF_THE_WHOLE = {"ingress", "egress", "placement", "metrics_by"}
 """Keys of a scenario that make no sense at one end."""
 
 _KEEPING_NOTHING = ("mqtt", "http", "tcp")
-"""Kinds whose consumers get what comes while they are there, whoever sends it."""
+"""Kinds whose consumers get what comes while they are there, from any sender."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def scenario_at(scenario: Scenario, end: End) -> Scenario:
     section = (scenario.ingress if is_ingress else scenario.egress)[end.place]
     left_out = _OF_THE_WHOLE | ({"consumer"} if is_ingress else set())
     document = scenario.model_dump(exclude_unset=True, exclude=left_out)
-    # Whoever is on the other side of this broker: to the transport they are as many as we are.
+    # The clients on the other side of this broker: to the transport they are as many as ours.
     document |= {
         "producers": sizes.members,
         "consumers": sizes.members,
@@ -138,9 +138,9 @@ def scenario_at(scenario: Scenario, end: End) -> Scenario:
 
 
 def _absent(end: End) -> dict[str, Any]:
-    """The role that nobody of this run plays at that end.
+    """The role that this run does not play at that end.
 
-    Memory that nobody of the run reads would be emptied at once. And brokers that keep messages are
+    Memory that the run does not read would be emptied at once. And brokers that keep messages are
     to be asked only for those that come out from now on, as in a run that has producers.
     """
     if end.role == "ingress" and end.broker.kind != "loopback":

@@ -126,7 +126,7 @@ def load_suite(
 
 
 def _check_variants(text: SuiteFile, complain: Complain) -> None:
-    """Also of those that nobody asks for now."""
+    """Also of those that are not asked for now."""
     for name, variant in text.variants.items():
         for axis in variant.axes:
             is_known(f"variants.{name}.axes", "axis", axis, list(text.axes), complain)
@@ -336,7 +336,7 @@ def _with_place(
 # -- axes ------------------------------------------------------------------------------------------
 
 Complain = Callable[[str, str], None]
-"""Told the key of the suite file and what is wrong there."""
+"""Called with the key of the suite file and what is wrong there."""
 
 MOST_VALUES = 10_000
 MOST_QUICK_VALUES = 3

@@ -231,12 +231,12 @@ class RowFacts:
     def read(cls, directory: Path) -> RowFacts:
         """Raises StoreNotReady where the rows are not."""
         try:
-            told = json.loads((directory / _FACTS).read_text())
+            facts = json.loads((directory / _FACTS).read_text())
         except OSError as error:
             raise StoreNotReady(
                 f"dataset.table: its rows cannot be read from {directory}: {error.strerror}"
             ) from None
-        return cls(**told | {"columns": tuple(told["columns"])})
+        return cls(**facts | {"columns": tuple(facts["columns"])})
 
 
 class ColumnWriter:

@@ -1,7 +1,7 @@
 """Samplers on the broker's own machine: `bench-spark sample` there, and the monitor's end here.
 
-Either side may have opened it; whoever accepted it challenges first. Both prove that they know the
-token, which itself never crosses the network. Then the monitor asks and the sampler answers, one
+Either side may have opened it; the side that accepted it challenges first. Both prove that they
+know the token, which itself never crosses the network. Then the monitor asks and the sampler answers, one
 frame each. Frames are small, and one that is not ends the connection.
 """
 
@@ -237,7 +237,7 @@ def _ask(peer: SamplerPeer, timeout_seconds: float) -> Reading:
 
 
 class SamplerServer:
-    """Listens and answers whoever knows the token."""
+    """Listens, and answers callers that know the token."""
 
     def __init__(self, address: Address, token: str, sampler: ResourceSampler, say: Say) -> None:
         """Raises OSError where it cannot listen."""
@@ -330,7 +330,7 @@ def _listen(address: Address) -> socket.socket:
 def _callers(
     server: socket.socket, places: threading.Semaphore
 ) -> Iterator[tuple[socket.socket, Any]]:
-    """Whoever connects, until the listener is closed; each has taken a place, to be given back.
+    """Callers, until the listener is closed; each has taken a place, to be given back.
     A caller who finds none free is refused."""
     while True:
         try:

@@ -53,7 +53,7 @@ def load_of(scenario: Mapping[str, Any]) -> str:
 
 
 def end_of(plan: Plan) -> str | None:
-    """What ends a measured phase whose length nobody knows beforehand; None if it is known."""
+    """What ends a measured phase of a length not known beforehand; None if it is known."""
     if not has_open_end(plan.scenario):
         return None
     if plan.scenario.sampling.samples:
@@ -124,7 +124,7 @@ def content_of(scenario: Mapping[str, Any]) -> str:
 
 
 def address_of(broker: Mapping[str, Any]) -> str:
-    """Where the broker is, without whoever logs in."""
+    """Where the broker is, without the user."""
     address = broker.get("bootstrap_servers") or broker.get("uri") or "in memory"
     return one_line(_USER_INFO.sub("", address))
 

@@ -105,7 +105,7 @@ class Progress:
     """Until the last message is sent, or in the drain until its end at the latest; None where a
     number of messages decides."""
     messages_per_second: float | None
-    """Received; where nobody receives, sent."""
+    """Received; without consumers, sent."""
     p99_us: int | None
     """Of the measure that a percentile without one is of."""
     still_seconds: float = 0.0
@@ -284,7 +284,7 @@ class Steps:
         self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
-        # A run matters more than whoever watches it: a terminal that was closed must not end it.
+        # A run matters more than its display: a terminal that was closed must not end it.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()

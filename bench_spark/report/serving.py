@@ -17,7 +17,7 @@ REQUEST_SECONDS = 5.0
 CLOSING_SECONDS = 0.1
 """How often the server checks whether it is closed."""
 MOST_AT_ONCE = 16
-"""Requests that are answered side by side; others are refused, so that nobody who asks too much
+"""Requests that are answered side by side; others are refused, so that a client that asks too much
 takes the processor from what is measured."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

@@ -411,7 +411,7 @@ def silence_checks(run: Evidence) -> Iterator[Check]:
 
 
 def _publishing(run: Evidence) -> Iterator[Check]:
-    """Nobody receives: what the broker confirmed is all that is known."""
+    """No consumers: what the broker confirmed is all that is known."""
     sent, unconfirmed = run.count("sent"), run.counts["unconfirmed"]
     if not sent:
         return
@@ -433,7 +433,7 @@ def _publishing(run: Evidence) -> Iterator[Check]:
 
 
 def _consuming(run: Evidence) -> Iterator[Check]:
-    """Nobody sends: what should have arrived is unknown, unless a number was asked for."""
+    """No producers: what should have arrived is unknown, unless a number was asked for."""
     wanted, received = run.facts.plan.expected_messages, run.count("received")
     if wanted is None or received >= wanted:
         return
@@ -453,7 +453,7 @@ def trace_checks(run: Evidence) -> Iterator[Check]:
             f"{name} {by_join} by the join and {by_agents} by the agents"
             for name, (by_join, by_agents) in trace.disagreements.items()
         )
-        # A message that nobody sent counts for the agent that received it, and not for the join.
+        # A message that was never sent counts for the agent that received it, and not for the join.
         is_explained = all(
             abs(by_join - by_agents) <= trace.unexpected
             for by_join, by_agents in trace.disagreements.values()

@@ -88,12 +88,12 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
             absent.append("malformed")
         unknown = ("duplicates", "left_in_broker", "lost", "indeterminate", *absent)
         return counts | {"received_once": received} | dict.fromkeys(unknown)
-    # What the agents took for messages of the run, and the driver found that nobody had sent.
+    # What the agents took for messages of the run, and the driver found that it was never sent.
     not_sent = min(accounts.unexpected, max(0, received - accounts.received_once))
     received -= not_sent
     return counts | {
         "received": received,
-        # A number that nobody sent has moved the highest seen: what came after it seems late.
+        # A number that was never sent has moved the highest seen: what came after it seems late.
         "out_of_order": None if accounts.unexpected else counts["out_of_order"],
         "unexpected": in_all(CONSUMER, "unexpected") + accounts.unexpected,
         "received_once": accounts.received_once,
@@ -121,7 +121,7 @@ def _waits(facts: RunFacts) -> bool:
 
 
 def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
-    """Known where whoever received a message had also sent it, or where all were joined."""
+    """Known where the agent that received a message had sent it, or where all were joined."""
     if not facts.plan.scenario.identity.content_hash:
         return None
     if facts.messages.trace is not None:
@@ -204,7 +204,7 @@ def expected_deliveries(facts: RunFacts, counts: Counts) -> int | None:
 
 
 def delivered_share(facts: RunFacts, counts: Counts, expected: int | None) -> float | None:
-    """Never above 1: repeats are no deliveries, also where nobody can tell them apart."""
+    """Never above 1: repeats are no deliveries, also where they cannot be told apart."""
     if not expected or not facts.plan.scenario.has_both_ends:
         return None
     return min(1.0, (counts["received_once"] or 0) / expected)

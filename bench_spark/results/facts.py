@@ -196,7 +196,7 @@ class RunEnd:
     stopped_by: MissedWhileRunning | None = None
     """The objective whose miss ended the run early, if one did."""
     is_partial: bool = False
-    """The run goes on, or nobody knows how it ended."""
+    """The run goes on, or how it ended is unknown."""
 
 
 @dataclass(frozen=True)

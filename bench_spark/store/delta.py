@@ -471,7 +471,7 @@ class Store:
         return self._with_handle(name, find)
 
     def version(self, name: str) -> int:
-        """The newest version of a table, whoever committed it."""
+        """The newest version of a table, by any writer."""
 
         def newest(handle: DeltaTable) -> int:
             handle.update_incremental()

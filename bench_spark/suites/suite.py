@@ -217,7 +217,7 @@ def refuse_if_changed(suite: str, digest: str, runs: Mapping[str, TrialRun]) -> 
 
 class TimeLeft:
     """Expectations are corrected by the trials that are over: hooks and starting agents take time
-    that nobody knows beforehand, and searches may be short."""
+    not known beforehand, and searches may be short."""
 
     def __init__(self, expected_seconds: Mapping[str, float]) -> None:
         """Of every trial that is still to be run, by its key."""

@@ -1,6 +1,6 @@
 """The state of a run that goes on, kept up to date by what its tables have got since.
 
-What was added to a table since it was last looked at, whoever added it. A Delta table's log has a
+What was added to a table since it was last looked at, by any writer. A Delta table's log has a
 numbered file per commit that names the data files which the commit added. Reading the next ones
 costs what is new, however long the table is; asking deltalake for the whole table would cost more
 with every second of a run. Of what is drawn over time only the last minutes are kept, so that a
@@ -98,7 +98,7 @@ class AgentsInTick:
     busiest_share: float | None = None
     """How busy the busiest machine of an agent was."""
     handled: dict[int, int] = field(default_factory=dict)
-    """Per agent, while rows may still come: messages received, or sent where nobody receives."""
+    """Per agent, while rows may still come: messages received; without consumers, sent."""
     spread: tuple[float, float, float] | None = None
     """Slowest, middle and fastest agent, in messages per second."""
 
@@ -195,7 +195,7 @@ class RunState:
     """None before the load starts."""
     origin_ns: int = 0
     """Second 0 of the charts, once the load has started: where the measured phase begins, or as
-    long as nobody knows, where it would begin at the earliest. It stays where it is."""
+    long as that is unknown, where it would begin at the earliest. It stays where it is."""
     newest_ns: int = 0
     """The end of the newest event. The watcher's own clock may differ, and is not used."""
     agents: Agents = field(default_factory=Agents)
