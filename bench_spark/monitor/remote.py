@@ -1,8 +1,8 @@
 """Samplers on the broker's own machine: `bench-spark sample` there, and the monitor's end here.
 
 Either side may have opened it; the side that accepted it challenges first. Both prove that they
-know the token, which itself never crosses the network. Then the monitor asks and the sampler answers, one
-frame each. Frames are small, and one that is not ends the connection.
+know the token, which itself never crosses the network. Then the monitor asks and the sampler
+answers, one frame each. Frames are small, and one that is not ends the connection.
 """
 
 from __future__ import annotations
