@@ -42,8 +42,7 @@ from bench_spark.transports.http.messages import BadMessage, HttpParser, read_re
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import PublishReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
-from bench_spark.transports.sockets.connection import Unreadable
+from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer, Unreadable
 from bench_spark.transports.tcp.framing import parser_of
 
 SEED = 20_260_917

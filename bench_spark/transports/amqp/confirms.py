@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,10 +65,11 @@ _SETTLED_BYTES = 13
 """Of an ack or nack: class and method, tag, bits."""
 _CONFIRMED, _REFUSED = int(OutcomeKind.CONFIRMED), int(OutcomeKind.REFUSED)
 
-# Words of a channel's ring: what never changes; the oldest tag that may be open, and that of the
-# message to be published next; how many slots there are, less one; and the slots, whose number is a
-# power of two.
-_CHANNEL, _CONTENT_MAX, _LANE, _OLDEST, _NEXT, _MASK, _SLOTS = range(7)
+# Words of a channel's ring: what never changes; how many tags are open, and whether these were as
+# many as may be when the last was opened; the oldest tag that may be open, and that of the message
+# to be published next; how many slots there are, less one; and the slots, whose number is a power
+# of two.
+_CHANNEL, _CONTENT_MAX, _LANE, _LIMIT, _OPEN, _IS_FULL, _OLDEST, _NEXT, _MASK, _SLOTS = range(10)
 _SLOT_WORDS = 1 + ENVELOPE_WORDS
 """Whether a tag is open, and its message's head."""
 
@@ -89,6 +91,8 @@ def remember(heads: I64, ring: I64) -> bool:
         ring[slot] = 1
         put_head(heads, number, ring, slot + 1)
     ring[_NEXT] = tag + len(heads)
+    ring[_OPEN] += len(heads)
+    ring[_IS_FULL] = ring[_OPEN] >= ring[_LIMIT]
     return True
 
 
@@ -110,6 +114,7 @@ def settle(
             if count == len(words):
                 return count, False
             ring[slot] = 0
+            ring[_OPEN] -= 1
             put_outcome(words, count, at_ns, kind, ring[_LANE], ring, slot + 1)
             count += 1
     # Past everything settled, also past gaps filled earlier.
@@ -178,10 +183,21 @@ class Confirms:
         capacity = min(_MOST_SLOTS_AT_FIRST, 1 << terms.limit.bit_length()) if terms.limit else 0
         self.ring: I64 = np.zeros(_SLOTS + capacity * _SLOT_WORDS, np.int64)
         """For whoever writes messages: see `remember`."""
-        self.ring[:_SLOTS] = framing.channel, framing.content_max, lane, 1, 1, capacity - 1
-        self._open = 0
-        self._is_full = False
-        self._head_bytes = ENVELOPE_BYTES
+        self.ring[_CHANNEL], self.ring[_CONTENT_MAX] = framing.channel, framing.content_max
+        self.ring[_LANE], self.ring[_LIMIT] = lane, terms.limit
+        self.ring[_OLDEST] = self.ring[_NEXT] = 1
+        self.ring[_MASK] = capacity - 1
+        # Single numbers come out of memory views at a fifth of what they cost out of arrays.
+        self._numbers = self.ring.data
+        self.is_blocked = False
+        """Whether the broker wants no messages now."""
+        self.is_committing = False
+        """Whether the broker is committing a transaction: it takes no messages meanwhile."""
+        self.on_held: Callable[[Confirms], None] = lambda confirms: None
+        """Called when nacks are held that are to be released later."""
+        self.head_bytes = ENVELOPE_BYTES
+        """How many bytes of its head a message begins with, or, where it has none of it, the whole
+        head, which is brought back by another way."""
         self._returned: Counter[bytes] = Counter()
         """Heads that were returned and are still to be acked."""
         self._held: list[Rows] = []
@@ -191,29 +207,24 @@ class Confirms:
     def room(self) -> int:
         """How many more may be sent now. Once the limit was reached, none until a quarter of it is
         free: a message for every confirm would cost both sides as much as many at a time."""
+        if self.is_blocked or self.is_committing:
+            return 0
         if not self._limit:
             return sys.maxsize
-        room = self._limit - self._open
-        return 0 if self._is_full and room < self._enough else room
+        room: int = self._limit - self._numbers[_OPEN]
+        return 0 if room < self._enough and self._numbers[_IS_FULL] else room
 
     @property
     def in_flight(self) -> int:
-        return self._open + len(self._held)
+        unsettled: int = self._numbers[_OPEN] + len(self._held)
+        return unsettled
 
     def sent(self, heads: Envelopes, head_bytes: int) -> None:
         """These were published, in this order, on this channel, and their bodies begin with so many
-        bytes of their heads. Those that have none of it bring the whole head back by another
-        way."""
-        self.count(len(heads), head_bytes)
+        bytes of their heads."""
+        self.head_bytes = head_bytes or ENVELOPE_BYTES
         while self._limit and not remember(envelope_words(heads), self.ring):
             self.double_ring()
-
-    def count(self, messages: int, head_bytes: int) -> None:
-        """Count messages as published, for which whoever writes them opens tags in `ring`."""
-        self._head_bytes = head_bytes or ENVELOPE_BYTES
-        if self._limit:
-            self._open += messages
-            self._is_full = self._open >= self._limit
 
     def double_ring(self) -> None:
         head, old = self.ring[:_SLOTS], self.ring[_SLOTS:].reshape(-1, _SLOT_WORDS)
@@ -222,26 +233,25 @@ class Confirms:
         larger[tags % len(larger)] = old[tags % len(old)]
         self.ring = np.concatenate((head, larger.reshape(-1)))
         self.ring[_MASK] = len(larger) - 1
+        self._numbers = self.ring.data
 
     # -- what the broker says ----------------------------------------------------------------------
 
     def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
-        outcomes, before = self._outcomes, self._outcomes.count
+        outcomes = self._outcomes
         while True:
-            at, count, refused, why = decode_confirms(
+            before = outcomes.count
+            at, outcomes.count, refused, why = decode_confirms(
                 buffer.array, at, end, at_ns, before, self.ring, outcomes.words
             )
-            outcomes.count = count
-            self._open -= count - before
             if refused or self._returned:
                 self._review(before, refused)
             if why != FULL:
                 return at, why
             outcomes.make_room(1)
-            before = outcomes.count
 
     def returned(self, body: bytes, at_ns: int) -> None:
-        key = body[: self._head_bytes]
+        key = body[: self.head_bytes]
         if not self._limit:
             row = np.zeros(1, OUTCOME_DTYPE)
             row["at_ns"], row["lane"] = at_ns, self._lane
@@ -251,10 +261,11 @@ class Confirms:
         elif not self._was_nacked(key):
             self._returned[key] += 1
 
-    def release(self, now_ns: int) -> None:
-        """Nacks whose time has passed were refusals."""
+    def release(self, now_ns: int) -> bool:
+        """Nacks whose time has passed were refusals. Whether others are still held."""
         while self._held and self._held[0]["at_ns"][0] <= now_ns - NANOSECONDS_HELD:
             self._outcomes.add(self._held.pop(0))
+        return bool(self._held)
 
     def abandon(self, at_ns: int) -> None:
         """The lane is gone: what is still open will never be known."""
@@ -278,7 +289,6 @@ class Confirms:
                 outcomes.words,
             )
             refused = outcomes.count - before if kind is OutcomeKind.REFUSED else 0
-            self._open -= outcomes.count - before
             self._review(before, refused)
             outcomes.make_room(0 if is_done else 1)
 
@@ -302,6 +312,7 @@ class Confirms:
         rows = outcomes.rows[before : outcomes.count].copy()
         is_refused = rows["kind"] == OutcomeKind.REFUSED
         self._held += [rows[place : place + 1] for place in np.flatnonzero(is_refused).tolist()]
+        self.on_held(self)
         outcomes.count = before
         outcomes.add(rows[~is_refused])
 
@@ -316,7 +327,7 @@ class Confirms:
 
     def _keys(self, rows: Rows) -> list[bytes]:
         """What a returned body would begin with."""
-        return [row.tobytes()[: self._head_bytes] for row in envelope_bytes(rows["head"])]
+        return [row.tobytes()[: self.head_bytes] for row in envelope_bytes(rows["head"])]
 
     # -- what the decoder leaves to the parser -----------------------------------------------------
 

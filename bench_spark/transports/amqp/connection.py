@@ -39,7 +39,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.sockets.buffers import ReadBuffer
-from bench_spark.transports.sockets.connection import SocketConnection, Unreadable, read_buffer
+from bench_spark.transports.sockets.connection import SocketConnection, read_buffer
 from bench_spark.transports.sockets.loop import Gathering, Loop
 from bench_spark.transports.sockets.opening import Connector, SocketAccess, access_to
 
@@ -135,9 +135,9 @@ class AmqpConnection(SocketConnection):
         self._access = access
         self._awaited: type[Any] | None = pika.spec.Connection.Start
         """What the broker has to say next in the login; None once it is done."""
-        self._has_read_first_byte = False
         self.framing = FrameTerms(_CHANNEL, _FRAME_MAX)
         self._parser = FrameParser(self.framing, NoMessages(), self.on_any_method)
+        """Until `begin`."""
         self._then: Callable[[], None] | None = None
         self.is_channel_open = False
         self.server_properties: dict[str, Any] = {}
@@ -155,7 +155,7 @@ class AmqpConnection(SocketConnection):
     def begin(self, parser: FrameParser, on_method: Callable[[Any], None]) -> None:
         """From now on messages and their confirms may come. The parser passes all methods to
         `on_any_method`, which passes those on that are not about the connection itself."""
-        self._parser = parser
+        self._parse = parser.parse
         self.on_method = on_method
         # TLS may have decrypted more than was read.
         self._loop.call_soon(self._read_on)
@@ -186,20 +186,24 @@ class AmqpConnection(SocketConnection):
 
     # -- the protocol ------------------------------------------------------------------------------
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+    def _parse_first(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         try:
-            if not self._has_read_first_byte:
-                self._has_read_first_byte = True
-                _check_first_bytes(buffer.raw)
-            return self._parser.parse(buffer, end, self.read_ns)
+            _check_first_bytes(buffer.raw)
         except NotAmqp as error:
             self._end(error)
             return end
+        self._parse = self._parse_login
+        return self._parse_login(buffer, end, at_ns)
+
+    def _parse_login(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        try:
+            return self._parser.parse(buffer, end, at_ns)
         except BadFrame as error:
-            if self._awaited is not None:  # else it would count as a close at the login
-                self._end(pika.exceptions.InvalidFrameError(str(error)))
-                return end
-            raise Unreadable(str(error)) from error
+            if self._awaited is None:
+                raise
+            # Else it would count as a close at the login.
+            self._end(pika.exceptions.InvalidFrameError(str(error)))
+            return end
 
     def _lost(self, why: str) -> Exception:
         failure: Exception = lost(why)

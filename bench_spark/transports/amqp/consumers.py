@@ -77,10 +77,11 @@ _NOTHING, _A_HEADER, _A_BODY = 0, 1, 2
 _CHANNEL, _CONTENT_MAX, _MOST_BYTES, _LANE, _TAG_MARK, _ROUTES, _PREFIX_BYTES = range(7)
 _EXPECTS, _ROUTE, _TAG, _REDELIVERED, _SIZE, _MISSING, _HEAD = range(7, 14)
 _PREFIX = _HEAD + ENVELOPE_WORDS
-_STATE_WORDS = _PREFIX + 255
-"""A consumer tag has at most 255 bytes, a word each."""
+_PIECES = _PREFIX + 255
+"""A consumer tag has at most 255 bytes, a word each. Behind it is room for pieces, if they are
+wanted."""
 
-_START, _STOP, _KIND, _IS_LAST = range(4)
+_START, _STOP, _KIND, _IS_LAST, _PIECE_WORDS = range(5)
 """Of a piece: where in the buffer the content of a header or body frame is; the last one of a
 message."""
 
@@ -190,11 +191,11 @@ def _end_delivery(state: I64, words: I64, count: Int, at_ns: Int) -> None:
 
 @kernel
 def decode_deliveries(
-    data: U8, at: Int, end: Int, at_ns: Int, count: Int, state: I64, words: I64, pieces: I64
+    data: U8, at: Int, end: Int, at_ns: Int, count: Int, state: I64, words: I64
 ) -> tuple[Int, Int, Int, Int]:
     """Decode from `at` to `end` into the rows from `count` on; where decoding stopped, the rows and
-    the pieces then (none where the array for them is empty), and why."""
-    found = 0
+    the pieces then (none where the state has no room for them), and why."""
+    found, most_pieces = 0, (len(state) - _PIECES) // _PIECE_WORDS
     while end - at >= FRAME_EXTRA_BYTES:
         kind, first = np.int64(data[at]), at + FRAME_START_BYTES
         stop = first + be32(data, at + 3)
@@ -213,7 +214,7 @@ def decode_deliveries(
                 if not is_deliver or not _begin_delivery(data, first, stop, state):
                     return at, count, found, FOREIGN
             else:
-                if count == len(words) or 0 < len(pieces) == found:
+                if count == len(words) or 0 < most_pieces == found:
                     return at, count, found, FULL
                 if kind == HEADER:
                     if not _take_header(data, first, stop, state):
@@ -221,11 +222,12 @@ def decode_deliveries(
                 elif not _take_body(data, first, stop, state):
                     return at, count, found, FOREIGN
                 is_last = state[_MISSING] == 0
-                if len(pieces):
-                    pieces[found, _START] = first
-                    pieces[found, _STOP] = stop
-                    pieces[found, _KIND] = kind
-                    pieces[found, _IS_LAST] = is_last
+                if most_pieces:
+                    piece = _PIECES + found * _PIECE_WORDS
+                    state[piece + _START] = first
+                    state[piece + _STOP] = stop
+                    state[piece + _KIND] = kind
+                    state[piece + _IS_LAST] = is_last
                     found += 1
                 if is_last:
                     _end_delivery(state, words, count, at_ns)
@@ -247,7 +249,10 @@ class DeliveryDecoder:
     ) -> None:
         """`tag_mark` is added to every delivery tag; see `generation_mark`."""
         self._arrivals = arrivals
-        self._state: I64 = np.zeros(_STATE_WORDS, np.int64)
+        wants_pieces = arrivals.wants_bodies or arrivals.wants_headers
+        piece_words = MOST_PIECES * _PIECE_WORDS if wants_pieces else 0
+        self._state: I64 = np.zeros(_PIECES + piece_words, np.int64)
+        self._pieces: I64 = self._state[_PIECES:].reshape(-1, _PIECE_WORDS)
         self._state[_CHANNEL] = framing.channel
         self._state[_CONTENT_MAX] = framing.content_max
         self._state[_MOST_BYTES] = arrivals.most_bytes
@@ -256,8 +261,6 @@ class DeliveryDecoder:
         self._state[_ROUTES] = consumers.routes
         self._state[_PREFIX_BYTES] = len(consumers.prefix)
         self._state[_PREFIX : _PREFIX + len(consumers.prefix)] = list(consumers.prefix)
-        wants_pieces = arrivals.wants_bodies or arrivals.wants_headers
-        self._pieces: I64 = np.zeros((MOST_PIECES if wants_pieces else 0, 4), np.int64)
         self._header = b""
         self._body: list[bytes] = []
 
@@ -266,14 +269,7 @@ class DeliveryDecoder:
         while True:
             before = arrivals.count
             at, arrivals.count, found, why = decode_deliveries(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                before,
-                self._state,
-                arrivals.words,
-                self._pieces,
+                buffer.array, at, end, at_ns, before, self._state, arrivals.words
             )
             if found:
                 self._collect(buffer, self._pieces[:found].tolist(), before)

@@ -23,7 +23,7 @@ import pika.spec
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.batches import U8, Headers
-from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, too_large
+from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, Unreadable, too_large
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_KINDS = frozenset({METHOD, HEADER, BODY, HEARTBEAT})
@@ -197,7 +197,7 @@ NOT_UNDERSTOOD = (KeyError, IndexError, ValueError, struct.error, pika.exception
 """What decoding a frame's content raises where it is not what it should be."""
 
 
-class BadFrame(Exception):
+class BadFrame(Unreadable):
     """The bytes are no AMQP, or no AMQP that may come here."""
 
 

@@ -240,7 +240,7 @@ class PublishWriter:
             block, heads = self._block, batch.head_words
             end = write_and_remember(block.data, heads, self._tails, confirms.ring)
             if end:
-                confirms.count(len(heads), self._head_bytes)
+                confirms.head_bytes = self._head_bytes
                 if end != self._end:
                     self._end, self._written = end, block.view[MESSAGES_AT:end]
                 return self._written
@@ -261,7 +261,7 @@ class PublishWriter:
 
     def _write_alike(self, frames: PublishFrames, batch: Batch, confirms: Confirms) -> memoryview:
         """Of one destination."""
-        confirms.count(len(batch), batch.head_bytes)
+        confirms.head_bytes = batch.head_bytes
         tail, self._tails = shared_and_own_tails(batch.tail)
         template = self._templates.of(frames, tail, batch.head_bytes)
         block, heads = self._block, batch.head_words
@@ -303,7 +303,7 @@ def _compile() -> None:
 
 
 RELEASE_PERIOD_SECONDS = 0.01
-"""How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
+"""How often to look for nacks whose returns are overdue, while any are held."""
 
 
 class AmqpSender(Sender[AmqpConnection]):
@@ -325,22 +325,18 @@ class AmqpSender(Sender[AmqpConnection]):
         self._confirm_terms = ConfirmTerms(unsettled, amqp.may_return)
         self._confirms: dict[int, Confirms] = {}
         """By lane; a new connection has new ones, as its tags begin at 1 again."""
-        self._committing: set[int] = set()
-        """Lanes whose transaction the broker is committing: they take no messages meanwhile."""
-        self._blocked: set[int] = set()
-        """Lanes on which the broker wants no messages now."""
-        self._is_releasing = False
+        self._holding: set[Confirms] = set()
+        """Those that hold nacks whose returns may follow."""
 
     # -- opening -----------------------------------------------------------------------------------
 
     def equip(self, lane: OpenLane[AmqpConnection]) -> None:
-        self._committing.discard(lane.number)
-        self._blocked.discard(lane.number)
         connection = lane.connection
         framing = connection.framing
         frames = tuple(self._frames_for(framing, one) for one in lane.lane.destinations)
         self._frames_of_lane[lane.number] = self._frames_of_routes.setdefault(frames, frames)
         confirms = Confirms(lane.number, framing, self._confirm_terms, self.decoded)
+        confirms.on_held = self._release_later
         self._confirms[lane.number] = confirms
         on_method = functools.partial(self._on_method, lane)
         connection.begin(FrameParser(framing, confirms, connection.on_any_method), on_method)
@@ -372,24 +368,18 @@ class AmqpSender(Sender[AmqpConnection]):
         elif self._amqp.confirms:
             lane.unanswered += 1
             lane.connection.send_method(pika.spec.Confirm.Select())
-        if self._amqp.may_return and not self._is_releasing:
-            self._is_releasing = True
-            self._release()
 
     # -- sending -----------------------------------------------------------------------------------
 
     def room(self, lane: OpenLane[AmqpConnection]) -> int:
-        number = lane.number
-        if lane.is_lost or number in self._blocked or number in self._committing:
-            return 0
-        return self._confirms[number].room
+        return 0 if lane.is_lost else self._confirms[lane.number].room
 
     def write(self, lane: OpenLane[AmqpConnection], batch: Batch) -> None:
         confirms = self._confirms[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
         data = self._writer.write(self._frames_of_lane[lane.number], batch, confirms)
         if self._is_transactional and not confirms.room:
-            self._committing.add(lane.number)
+            confirms.is_committing = True
             channel = lane.connection.framing.channel
             data = b"".join((data, method_frame(channel, pika.spec.Tx.Commit())))
         lane.connection.send(data)
@@ -398,9 +388,9 @@ class AmqpSender(Sender[AmqpConnection]):
         if not self._amqp.producer_transaction:
             return
         for lane in self.lanes.open:
-            is_open = not lane.is_lost and lane.number not in self._committing
-            if is_open and self._confirms[lane.number].in_flight:
-                self._committing.add(lane.number)
+            confirms = self._confirms[lane.number]
+            if not lane.is_lost and not confirms.is_committing and confirms.in_flight:
+                confirms.is_committing = True
                 lane.connection.send_method(pika.spec.Tx.Commit())
 
     # -- what became of it -------------------------------------------------------------------------
@@ -408,12 +398,17 @@ class AmqpSender(Sender[AmqpConnection]):
     def in_flight(self) -> int:
         return sum(confirms.in_flight for confirms in self._confirms.values())
 
+    def _release_later(self, confirms: Confirms) -> None:
+        if not self._holding:
+            self.lanes.loop.call_later(RELEASE_PERIOD_SECONDS, self._release)
+        self._holding.add(confirms)
+
     def _release(self) -> None:
-        """Settle nacks whose returns are overdue, again and again."""
+        """Settle nacks whose returns are overdue, until none are held."""
         now_ns = self.lanes.now_ns()
-        for confirms in self._confirms.values():
-            confirms.release(now_ns)
-        self.lanes.loop.call_later(RELEASE_PERIOD_SECONDS, self._release)
+        self._holding = {confirms for confirms in self._holding if confirms.release(now_ns)}
+        if self._holding:
+            self.lanes.loop.call_later(RELEASE_PERIOD_SECONDS, self._release)
 
     def abandon(self, lane: OpenLane[AmqpConnection]) -> None:
         self._confirms[lane.number].abandon(self.lanes.now_ns())
@@ -424,9 +419,9 @@ class AmqpSender(Sender[AmqpConnection]):
         if isinstance(method, pika.spec.Confirm.SelectOk | pika.spec.Tx.SelectOk):
             self.lanes.answered(lane)
         elif isinstance(method, pika.spec.Tx.CommitOk):
-            self._committing.discard(lane.number)
-            at_ns = lane.connection.read_ns
-            self._confirms[lane.number].settled(0, True, OutcomeKind.CONFIRMED, at_ns)
+            confirms = self._confirms[lane.number]
+            confirms.is_committing = False
+            confirms.settled(0, True, OutcomeKind.CONFIRMED, lane.connection.read_ns)
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):
@@ -439,11 +434,11 @@ class AmqpSender(Sender[AmqpConnection]):
                 self._block(lane, "channel.flow")
 
     def _block(self, lane: OpenLane[AmqpConnection], why: str) -> None:
-        self._blocked.add(lane.number)
+        self._confirms[lane.number].is_blocked = True
         at_ns = lane.connection.read_ns or self.lanes.now_ns()
         self.lanes.signals.append(Signal(SignalKind.BLOCKED, at_ns, lane.number, reason=why))
 
     def _unblock(self, lane: OpenLane[AmqpConnection]) -> None:
-        self._blocked.discard(lane.number)
+        self._confirms[lane.number].is_blocked = False
         at_ns = lane.connection.read_ns
         self.lanes.signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))

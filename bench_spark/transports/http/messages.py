@@ -18,7 +18,7 @@ from bench_spark.config.broker import Credentials
 from bench_spark.config.protocols import Http, field_name
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import Batch, Headers
-from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, too_large
+from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, Unreadable, too_large
 from bench_spark.transports.sockets.listening import Place
 from bench_spark.transports.sockets.messages import bodies_of
 
@@ -28,7 +28,7 @@ _NO_BODY = frozenset({204, 304})
 _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 
 
-class BadMessage(Exception):
+class BadMessage(Unreadable):
     """The bytes are no HTTP/1.1, or none that may come here."""
 
 

@@ -31,7 +31,7 @@ from bench_spark.transports.http.messages import (
     requests_of,
 )
 from bench_spark.transports.sockets.buffers import ReadBuffer
-from bench_spark.transports.sockets.connection import SocketConnection, Unreadable
+from bench_spark.transports.sockets.connection import SocketConnection
 from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.listening import Place
 from bench_spark.transports.sockets.loop import BackgroundCalls
@@ -145,6 +145,7 @@ class HttpConnection(SocketConnection):
 
     unanswered: Unanswered
     _parser: HttpParser[ResponseHead] | None = None
+    """None until `begin`."""
     is_last_answer_read = False
     """Whether the server has said that it takes no more requests here."""
 
@@ -160,13 +161,10 @@ class HttpConnection(SocketConnection):
         if not head.keeps_alive:
             self.is_last_answer_read = True
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+    def _parse_first(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         if self._parser is None:
             return 0
-        try:
-            done = self._parser.parse(buffer, end, self.read_ns)
-        except BadMessage as error:
-            raise Unreadable(str(error)) from error
+        done = self._parser.parse(buffer, end, at_ns)
         self.unanswered.read_ended()
         if self.is_last_answer_read:
             self._loop.call_soon(functools.partial(self.abort, "closed by the server"))

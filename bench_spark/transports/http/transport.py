@@ -28,7 +28,7 @@ from bench_spark.transports.http.messages import (
 )
 from bench_spark.transports.http.producers import HttpConnection, HttpSender
 from bench_spark.transports.sockets.buffers import NO_HEADERS, Arrivals, ReadBuffer
-from bench_spark.transports.sockets.connection import SocketConnection, Unreadable
+from bench_spark.transports.sockets.connection import SocketConnection
 from bench_spark.transports.sockets.lanes import SocketProducers
 from bench_spark.transports.sockets.listening import (
     NUMBER_MARK,
@@ -190,13 +190,13 @@ class RequestConnection(SocketConnection):
             self._arrivals.most_bytes,
         )
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+    def _parse_first(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         try:
-            done = self._parser.parse(buffer, end, self.read_ns)
-        except BadMessage as error:
+            done = self._parser.parse(buffer, end, at_ns)
+        except BadMessage:
             self._answers.append(self._reception.not_understood)
             self._answer()
-            raise Unreadable(str(error)) from error
+            raise
         self._answer()
         if self._is_last:
             self._loop.call_soon(self.close)

@@ -33,7 +33,6 @@ from bench_spark.transports.sockets.connection import (
     ConnectionLost,
     ForeignProtocol,
     SocketConnection,
-    Unreadable,
     read_buffer,
 )
 from bench_spark.transports.sockets.loop import Gathering, Loop
@@ -174,6 +173,10 @@ class BrokerLimits:
 
 class MqttConnection(SocketConnection):
     logs_in = True
+    # Mosquitto leaves Nagle's algorithm on: it holds back small packets until we have acknowledged
+    # the one before them, and the system takes up to 40 ms for that unless it is told, each time,
+    # not to wait.
+    acknowledges_quickly = True
 
     def __init__(
         self,
@@ -187,7 +190,6 @@ class MqttConnection(SocketConnection):
         super().__init__(connected, loop, now_ns, buffer, gathering)
         self._version = login.version
         self._keep_alive_seconds = login.keep_alive_seconds
-        self._reader: PacketReader | None = None
         self.limits = BrokerLimits()
         self.has_session = False
         """Whether the broker has kept what an earlier connection asked for."""
@@ -200,7 +202,7 @@ class MqttConnection(SocketConnection):
 
     def begin(self, reader: PacketReader) -> None:
         """From now on what arrives is read."""
-        self._reader = reader
+        self._parse = reader.parse
         reader.on_packet = self._on_any_packet
         self.hold(False)
         self._loop.call_soon(self._read_on)
@@ -211,15 +213,6 @@ class MqttConnection(SocketConnection):
             self._is_closing = True
             self.hold(False)
             self.send(packets.disconnect(self._version, self.ends_session))
-
-    def receive_into(self, room: memoryview) -> int:
-        count = super().receive_into(room)
-        if count:
-            # Mosquitto leaves Nagle's algorithm on: it holds back small packets until we have
-            # acknowledged the one before them, and the system takes up to 40 ms for that unless
-            # it is told, each time, not to wait.
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        return count
 
     # -- the protocol ------------------------------------------------------------------------------
 
@@ -232,15 +225,10 @@ class MqttConnection(SocketConnection):
             # TLS may have decrypted more than was read.
             self.read()
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
-        try:
-            if self._reader is not None:
-                return self._reader.parse(buffer, end, self.read_ns)
-            return 0 if self._is_established else self._read_welcome(buffer.raw, end)
-        except BadPacket as error:
-            raise Unreadable(str(error)) from error
-
-    def _read_welcome(self, raw: bytearray, end: int) -> int:
+    def _parse_first(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        raw = buffer.raw
+        if self._is_established:
+            return 0
         if raw[0] != packets.CONNACK:
             self._end(ForeignProtocol("answers, but not in MQTT"))
             return end

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.transports.sockets.buffers import Unreadable
 
 CONNECT: Final = 0x10
 CONNACK: Final = 0x20
@@ -97,7 +98,7 @@ RETURN_CODES_3: Final[Mapping[int, int]] = {1: 0x84, 2: 0x85, 3: 0x88, 4: 0x86, 
 """What version 3.1.1 says in a CONNACK, as the reason codes of version 5."""
 
 
-class BadPacket(Exception):
+class BadPacket(Unreadable):
     """The bytes are no MQTT, or no MQTT that may come here."""
 
 

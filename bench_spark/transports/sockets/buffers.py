@@ -98,6 +98,10 @@ MOST_BYTES = 2 * LARGEST_BODY_BYTES + 64 * 1024
 _FIRST_ROWS = 4096
 
 
+class Unreadable(Exception):
+    """The bytes that arrived are not of the protocol; the text says what they are instead."""
+
+
 def too_large(size: int, most_bytes: int) -> str:
     """Why a connection ends on which a larger body was announced."""
     return (

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.sockets.buffers import ReadBuffer
+from bench_spark.transports.sockets.buffers import ReadBuffer, Unreadable
 from bench_spark.transports.sockets.loop import BROKEN, Gathering, Loop, Timer
 
 READ_BYTES = 256 * 1024
@@ -31,10 +31,6 @@ SILENT_BEATS = 4
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Unreadable(Exception):
-    """The bytes that arrived are not of the protocol; the text says what they are instead."""
-
-
 class ConnectionLost(Exception):
     """It ended without a word; the text says how."""
 
@@ -48,9 +44,16 @@ def read_buffer(longest_rest_bytes: int = LONGEST_REST_BYTES) -> ReadBuffer:
     return ReadBuffer(READ_BYTES + longest_rest_bytes)
 
 
+Parse = Callable[[ReadBuffer, int, int], int]
+"""Decodes what the buffer holds up to a place, which was read at that moment; how many bytes are
+done with. Raises Unreadable."""
+
+
 class SocketConnection:
     logs_in: ClassVar[bool] = False
     """Whether it is open only once the protocol calls `_established`."""
+    acknowledges_quickly: ClassVar[bool] = False
+    """Whether the system is told, after each read, to acknowledge it without delay."""
 
     def __init__(
         self,
@@ -62,10 +65,12 @@ class SocketConnection:
     ) -> None:
         self._socket = connected
         self._is_tls = isinstance(connected, ssl.SSLSocket)
+        self._reads_per_turn = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
         self._loop = loop
         self._now_ns = now_ns
         self._buffer = buffer
         self._gathering = gathering
+        self._parse: Parse = self._parse_first
         self._rest = b""
         """The beginning of a frame whose end was not read yet."""
         self.unsent = bytearray()
@@ -98,9 +103,8 @@ class SocketConnection:
 
     # -- what a protocol may do otherwise ----------------------------------------------------------
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
-        """Decode what the buffer holds up to `end`; how many bytes are done with. Raises
-        Unreadable."""
+    def _parse_first(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        """Parse what arrives until something else is put in place of this."""
         return end
 
     def _lost(self, why: str) -> Exception:
@@ -198,17 +202,27 @@ class SocketConnection:
     def read(self) -> None:
         """Decode what has arrived, as long as more is likely, in fairness to other connections."""
         self._is_reading = True
-        buffer, read_bytes = self._buffer, 0
-        reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
+        buffer, read_bytes, reads_left = self._buffer, 0, self._reads_per_turn
         while reads_left > 0 or self._holds_decrypted():
             reads_left -= 1
             room, rest_bytes = buffer.view, len(self._rest)
             if rest_bytes:
                 buffer.raw[:rest_bytes] = self._rest
                 room = room[rest_bytes:]
-            count = self.receive_into(room)
-            if not count:
+            try:
+                count = self._socket.recv_into(room, READ_BYTES)
+            except WOULD_BLOCK:
                 break
+            except OSError as error:
+                self._end(self._lost(error.strerror or str(error)))
+                break
+            self.read_ns = self._now_ns()
+            if not count:
+                self._end(self._lost("connection closed by the peer"))
+                break
+            self._has_read = True
+            if self.acknowledges_quickly:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             read_bytes += count
             self._decode(rest_bytes + count)
             if self.failure is not None or self._is_held:
@@ -222,29 +236,13 @@ class SocketConnection:
     def wake_at(self, waiting_bytes: int) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waiting_bytes)
 
-    def receive_into(self, room: memoryview) -> int:
-        """Read once; how many bytes, 0 where there was nothing or the connection has ended."""
-        try:
-            count = self._socket.recv_into(room, READ_BYTES)
-        except WOULD_BLOCK:
-            return 0
-        except OSError as error:
-            self._end(self._lost(error.strerror or str(error)))
-            return 0
-        self.read_ns = self._now_ns()
-        if not count:
-            self._end(self._lost("connection closed by the peer"))
-            return 0
-        self._has_read = True
-        return count
-
     def _holds_decrypted(self) -> bool:
         """Whether TLS has bytes of which epoll does not know, because it has read them already."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _decode(self, end: int) -> None:
         try:
-            done = self._parse(self._buffer, end)
+            done = self._parse(self._buffer, end, self.read_ns)
         except Unreadable as error:
             self._end(self._lost(f"the broker sent {error}"))
             return

@@ -20,11 +20,11 @@ from bench_spark.transports.sockets.buffers import (
     Arrivals,
     Int,
     ReadBuffer,
+    Unreadable,
     put_received,
     take_head,
     too_large,
 )
-from bench_spark.transports.sockets.connection import Unreadable
 from bench_spark.transports.sockets.messages import (
     Template,
     TemplateBlock,

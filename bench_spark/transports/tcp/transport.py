@@ -72,14 +72,13 @@ def _refuse_envelopes(scenario: Scenario) -> None:
 
 
 class TcpConnection(SocketConnection):
-    parser: StreamParser | None = None
-    """What is made of that which arrives; without one it is of no interest."""
     awaits_peer = False
     """Whether closing says that all was sent, and waits for the peer to say that it has read it."""
     _has_said_so = False
 
-    def _parse(self, buffer: ReadBuffer, end: int) -> int:
-        return end if self.parser is None else self.parser.parse(buffer, end, self.read_ns)
+    def begin(self, parser: StreamParser) -> None:
+        """From now on what arrives is of interest."""
+        self._parse = parser.parse
 
     def _hang_up_if_done(self) -> None:
         if not self.awaits_peer or isinstance(self._socket, ssl.SSLSocket):
@@ -125,7 +124,7 @@ class TcpReceiver(Receiver[TcpConnection]):
         self._tcp = tcp
 
     def equip(self, lane: OpenLane[TcpConnection]) -> None:
-        lane.connection.parser = parser_of(self._tcp, lane.number, self.decoded)
+        lane.connection.begin(parser_of(self._tcp, lane.number, self.decoded))
 
     def begin(self, lane: OpenLane[TcpConnection]) -> None:
         self.lanes.held -= {lane.number}
@@ -182,7 +181,7 @@ class TcpTransport(AddressedTransport):
             connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer, number: int
         ) -> TcpConnection:
             connection = TcpConnection(connected, loop, now_ns, buffer)
-            connection.parser = parser_of(self._tcp, number % count, arrivals)
+            connection.begin(parser_of(self._tcp, number % count, arrivals))
             return connection
 
         return self._listening_consumers(

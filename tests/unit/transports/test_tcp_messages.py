@@ -15,8 +15,7 @@ from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
-from bench_spark.transports.sockets.buffers import MOST_BYTES, Arrivals, ReadBuffer
-from bench_spark.transports.sockets.connection import Unreadable
+from bench_spark.transports.sockets.buffers import MOST_BYTES, Arrivals, ReadBuffer, Unreadable
 from bench_spark.transports.sockets.messages import bodies_of
 from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, parser_of
 
