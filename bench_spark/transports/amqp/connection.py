@@ -55,7 +55,8 @@ LOGIN_REFUSALS = frozenset({402, 403, 404, 530})
 ACCESS_REFUSED = 403
 """The reply code for a missing right, once logged in."""
 
-_CHANNEL = 1
+CHANNEL = 1
+"""Of every connection."""
 _MOST_CHANNELS = 65535
 _FRAME_MAX: int = pika.spec.FRAME_MAX_SIZE
 _METHOD_FRAME = 1
@@ -135,7 +136,7 @@ class AmqpConnection(SocketConnection):
         self._access = access
         self._awaited: type[Any] | None = pika.spec.Connection.Start
         """What the broker has to say next in the login; None once it is done."""
-        self.framing = FrameTerms(_CHANNEL, _FRAME_MAX)
+        self.framing = FrameTerms(CHANNEL, _FRAME_MAX)
         self._parser = FrameParser(self.framing, NoMessages(), self.on_any_method)
         """Until `begin`."""
         self._then: Callable[[], None] | None = None
@@ -289,7 +290,7 @@ class AmqpConnection(SocketConnection):
             )
             return
         frame_max = min(method.frame_max or _FRAME_MAX, _FRAME_MAX)
-        self.framing = FrameTerms(_CHANNEL, frame_max)
+        self.framing = FrameTerms(CHANNEL, frame_max)
         self._awaited = pika.spec.Connection.OpenOk
         channels = min(method.channel_max or _MOST_CHANNELS, _MOST_CHANNELS)
         spec, access = pika.spec.Connection, self._access

@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pika.spec
 
 from bench_spark.config.protocols import Amqp
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS
 from bench_spark.core.kernels import inlined, kernel, warm_up
-from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.connection import CHANNEL, AmqpConnection
 from bench_spark.transports.amqp.frames import (
     BASIC_CLASS,
     BODY,
@@ -45,17 +46,17 @@ from bench_spark.transports.amqp.frames import (
     read_headers,
 )
 from bench_spark.transports.base import Lane
-from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Received
+from bench_spark.transports.batches import HEAD_ONLY, I64, RECEIVED_DTYPE, U8, Received, Rows
 from bench_spark.transports.sockets.buffers import (
+    GENERATION_AT,
+    TAG_BITS,
     Arrivals,
     Int,
     ReadBuffer,
     be32,
     be64,
     by_lane,
-    copy_bytes,
     generation_mark,
-    is_of_one_lane,
     own_tags,
     put_received,
     take_head,
@@ -332,45 +333,81 @@ U64 = npt.NDArray[np.uint64]
 
 _TAG_AT = 11
 """In the frame of an ack: behind the frame's start, class and method."""
+_MOST_ACKS = 4096
+"""Written at once, unless more are asked for."""
+
+# Words of a lane in the table of ack groups: its generation; how many messages wait until their
+# group is full, and the tag of the last; when it was added.
+_GENERATION, _WAITING, _LAST_TAG, _ADDED_NS, GROUP_WORDS = range(5)
+
+
+@inlined
+def _put_tag(acks: U8, number: Int, tag: Int) -> None:
+    for place in range(8):
+        acks[number, _TAG_AT + place] = tag >> np.uint64(56 - 8 * place) & np.uint64(0xFF)
 
 
 @kernel
-def write_acks(out: U8, frame: U8, tags: U64, first: Int, step: Int) -> Int:
-    """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
-    at = np.int64(0)
-    for number in range(first, len(tags), step):
-        copy_bytes(out[at:], frame)
-        tag, digits = tags[number], out[at + _TAG_AT : at + _TAG_AT + 8]
-        for place in range(8):
-            digits[place] = tag >> np.uint64(56 - 8 * place) & np.uint64(0xFF)
-        at += len(frame)
-    return at
+def write_acks(acks: U8, tags: U64) -> None:
+    """Make each frame the ack of one of these tags."""
+    for number in range(len(tags)):
+        _put_tag(acks, number, tags[number])
+
+
+@kernel
+def encode_acks(
+    rows: Rows, at: Int, groups: I64, every: Int, now_ns: Int, acks: U8
+) -> tuple[Int, Int, Int]:
+    """Add the messages from `at` on that are of one lane to the lane's group, without those of
+    another generation, and write an ack for each `every` of them.
+
+    Returns the place of the next message, the lane, and how many acks were written.
+    """
+    lane, count = np.int64(rows[at]["lane"]), np.int64(0)
+    generation, waiting = groups[lane, _GENERATION], groups[lane, _WAITING]
+    while at < len(rows) and rows[at]["lane"] == lane and count < len(acks):
+        tag = np.uint64(rows[at]["tag"])
+        if np.int64(tag >> np.uint64(GENERATION_AT)) == generation:
+            tag &= np.uint64(TAG_BITS)
+            waiting += 1
+            groups[lane, _LAST_TAG] = np.int64(tag)
+            if waiting == every:
+                _put_tag(acks, count, tag)
+                count += 1
+                waiting = 0
+        at += 1
+    groups[lane, _WAITING], groups[lane, _ADDED_NS] = waiting, now_ns
+    return at, lane, count
 
 
 class AckFrames:
-    """Acks to be written, all `multiple` or all single."""
+    """Acks, all `multiple` or all single, that lack nothing but their tags."""
 
     def __init__(self, channel: int, multiple: bool) -> None:
-        ack = method_frame(channel, pika.spec.Basic.Ack(0, multiple))
-        self._frame: U8 = np.frombuffer(bytearray(ack), np.uint8)
-        self._out: U8 = np.zeros(len(ack), np.uint8)
-        self._view = self._out.data
+        self._ack = method_frame(channel, pika.spec.Basic.Ack(0, multiple))
+        self.ack_bytes = len(self._ack)
+        self._make(_MOST_ACKS)
 
-    def of(self, tags: U64, first: int = 0, step: int = 1) -> memoryview:
-        """One ack for each of tags[first::step]; good until the next call."""
-        wanted = len(tags) * len(self._frame)
-        if wanted > len(self._out):
-            self._out = np.zeros(2 * wanted, np.uint8)
-            self._view = self._out.data
-        tags = np.ascontiguousarray(tags)
-        return self._view[: write_acks(self._out, self._frame, tags, first, step)]
+    def _make(self, count: int) -> None:
+        data = bytearray(self._ack * count)
+        self.acks: U8 = np.frombuffer(data, np.uint8).reshape(count, -1)
+        self.view = memoryview(data)
+
+    def of(self, tags: U64) -> memoryview:
+        """One ack for each of these; good until the next call."""
+        if len(tags) > len(self.acks):
+            self._make(2 * len(tags))
+        write_acks(self.acks, np.ascontiguousarray(tags))
+        return self.view[: len(tags) * self.ack_bytes]
 
 
 @warm_up
 def _compile() -> None:
     receiver = DeliveryDecoder(0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
     receiver.decode(ReadBuffer(1), 0, 0, 0)
-    AckFrames(1, multiple=False).of(np.zeros(1, np.uint64))
+    frames, groups = AckFrames(1, multiple=False), np.zeros((1, GROUP_WORDS), np.int64)
+    frames.of(np.zeros(1, np.uint64))
+    encode_acks(np.zeros(1, RECEIVED_DTYPE), 0, groups, 1, 0, frames.acks)
 
 
 _NO_TAGS: U64 = np.zeros(0, np.uint64)
@@ -385,7 +422,7 @@ class AckTransactions:
         self._ack_every = ack_every
         self._waiting: U64 = _NO_TAGS
         self._committing = 0
-        self.added_seconds = 0.0
+        self.added_ns = 0
 
     @property
     def is_committing(self) -> bool:
@@ -395,11 +432,11 @@ class AckTransactions:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def add(self, tags: U64, now_seconds: float) -> None:
+    def add(self, tags: U64, now_ns: int) -> None:
         """These messages, in the order of their tags, may be acknowledged. Tags are copied: they
         are the transport's own until the next receive."""
         self._waiting = np.concatenate((self._waiting, tags))
-        self.added_seconds = now_seconds
+        self.added_ns = now_ns
 
     def begin(self, is_partial: bool = False) -> U64:
         """The tags to acknowledge, and then to commit, now; none while there is no reason to."""
@@ -420,7 +457,7 @@ class AckTransactions:
         return messages
 
 
-IDLE_SECONDS = 1.0
+IDLE_NS = NANOSECONDS
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
 long without a message."""
 DETACH_SECONDS = 5.0
@@ -435,11 +472,16 @@ class AmqpReceiver(Receiver[AmqpConnection]):
         self.decoded = arrivals
         self.acknowledges = amqp.ack == "manual"
         self._amqp = amqp
-        self._acks: dict[int, _AckGroup] = {}
-        """By lane."""
+        self._every = amqp.ack_every
+        self._frames = AckFrames(CHANNEL, multiple=amqp.ack_every > 1)
         self._transactions: dict[int, AckTransactions] = {}
         """By lane, where acknowledgements are committed."""
-        self._idle_check_seconds = 0.0
+        self._idle_check_ns = 0
+
+    @functools.cached_property
+    def _groups(self) -> I64:
+        """A row for each lane."""
+        return np.zeros((len(self.lanes.open), GROUP_WORDS), np.int64)
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -455,12 +497,10 @@ class AmqpReceiver(Receiver[AmqpConnection]):
     def begin(self, lane: OpenLane[AmqpConnection]) -> None:
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"
-        every = self._amqp.ack_every
-        frames = AckFrames(lane.connection.framing.channel, multiple=every > 1)
-        self._acks[lane.number] = _AckGroup(frames, every)
+        self._groups[lane.number] = lane.generation, 0, 0, 0
         if self._amqp.consumer_transaction:
             self._transactions[lane.number] = AckTransactions(
-                self._amqp.consumer_transaction, every
+                self._amqp.consumer_transaction, self._every
             )
             lane.unanswered += 1
             lane.connection.send_method(pika.spec.Tx.Select())
@@ -493,59 +533,61 @@ class AmqpReceiver(Receiver[AmqpConnection]):
     # -- acknowledging -----------------------------------------------------------------------------
 
     def acknowledge(self, received: Received) -> int:
-        now_seconds = time.monotonic()
-        if is_of_one_lane(received.lane):
-            return self._acknowledge_on(int(received.lane[0]), received.tag, now_seconds)
-        groups = by_lane(received.lane)
-        tags = received.tag[groups.order]
-        acknowledged = 0
-        for number, start, end in groups:
-            acknowledged += self._acknowledge_on(number, tags[start:end], now_seconds)
+        now_ns = time.monotonic_ns()
+        if self._transactions:
+            # What this makes the broker acknowledge is reported when it has said so.
+            self._add_to_transactions(received, now_ns)
+            return 0
+        frames, rows, acknowledged, at = self._frames, received.rows, 0, 0
+        while at < len(rows):
+            # A read brings messages of one lane, so those of a lane are mostly side by side.
+            at, number, count = encode_acks(
+                rows, at, self._groups, self._every, now_ns, frames.acks
+            )
+            lane = self.lanes.open[number]
+            if count and not lane.is_lost:
+                lane.connection.send(frames.view[: count * frames.ack_bytes])
+                acknowledged += count * self._every
         return acknowledged
 
-    def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
-        lane, group = self.lanes.open[number], self._acks[number]
-        tags = own_tags(tags, lane.generation)
-        if lane.is_lost or not len(tags):
-            return 0
-        if self._amqp.consumer_transaction:
-            # What this makes the broker acknowledge is reported when it has said so.
-            self._transactions[number].add(tags, now_seconds)
-            self._commit(lane)
-            return 0
-        before = group.count + len(tags)
-        frames = group.add(tags, now_seconds)
-        if frames:
-            lane.connection.send(frames)
-        return before - group.count
+    def _add_to_transactions(self, received: Received, now_ns: int) -> None:
+        groups = by_lane(received.lane)
+        tags = received.tag[groups.order]
+        for number, start, end in groups:
+            lane = self.lanes.open[number]
+            own = own_tags(tags[start:end], lane.generation)
+            if len(own) and not lane.is_lost:
+                self._transactions[number].add(own, now_ns)
+                self._commit(lane)
 
     def _commit(self, lane: OpenLane[AmqpConnection], is_partial: bool = False) -> None:
         tags = self._transactions[lane.number].begin(is_partial)
         if len(tags):
             commit = method_frame(lane.connection.framing.channel, pika.spec.Tx.Commit())
-            lane.connection.send(bytes(self._acks[lane.number].frames.of(tags)) + commit)
+            lane.connection.send(bytes(self._frames.of(tags)) + commit)
 
     def be_idle(self) -> None:
-        now_seconds = time.monotonic()
-        can_be_partial = self._amqp.ack_every > 1 or self._amqp.consumer_transaction > 1
-        if can_be_partial and now_seconds >= self._idle_check_seconds:
-            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
-            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+        now_ns = time.monotonic_ns()
+        can_be_partial = self._every > 1 or self._amqp.consumer_transaction > 1
+        if can_be_partial and now_ns >= self._idle_check_ns:
+            self._idle_check_ns = now_ns + IDLE_NS // 4
+            self._acknowledge_rest(older_than_ns=now_ns - IDLE_NS)
 
-    def _acknowledge_rest(self, older_than: float) -> None:
+    def _acknowledge_rest(self, older_than_ns: int) -> None:
         """Acknowledge what waits for its group or transaction, where nothing was added since."""
-        if not self._amqp.consumer_transaction:
-            for number, group in self._acks.items():
-                lane = self.lanes.open[number]
-                if group.count and group.added_seconds <= older_than and not lane.is_lost:
-                    self.unreported += group.count
-                    lane.connection.send(group.close())
-            return
         for number, transactions in self._transactions.items():
             lane = self.lanes.open[number]
-            is_idle = transactions.added_seconds <= older_than
+            is_idle = transactions.added_ns <= older_than_ns
             if transactions.waiting and is_idle and not lane.is_lost:
                 self._commit(lane, is_partial=True)
+        for number in np.flatnonzero(self._groups[:, _WAITING]).tolist():
+            lane, group = self.lanes.open[number], self._groups[number]
+            if group[_ADDED_NS] <= older_than_ns and not lane.is_lost:
+                self.unreported += int(group[_WAITING])
+                group[_WAITING] = 0
+                lane.connection.send(
+                    self._frames.of(group[_LAST_TAG : _LAST_TAG + 1].view(np.uint64))
+                )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -565,7 +607,7 @@ class AmqpReceiver(Receiver[AmqpConnection]):
         self.lanes.hold(())
         # A commit may be under way, and the rest can only be acknowledged behind it.
         self._await_commits()
-        self._acknowledge_rest(older_than=time.monotonic())
+        self._acknowledge_rest(older_than_ns=time.monotonic_ns())
         self._await_commits()
 
     def _await_commits(self) -> None:
@@ -576,31 +618,6 @@ class AmqpReceiver(Receiver[AmqpConnection]):
             )
 
         self.lanes.loop.run_until(is_done, COMMIT_SECONDS)
-
-
-class _AckGroup:
-    """Messages of one lane that wait to be acknowledged together."""
-
-    def __init__(self, frames: AckFrames, every: int) -> None:
-        self.frames = frames
-        self._every = every
-        self._last_tag: U64 = np.zeros(1, np.uint64)
-        self.count = 0
-        self.added_seconds = 0.0
-
-    def add(self, tags: U64, now_seconds: float) -> memoryview | None:
-        """One acknowledgement for each group that is full now."""
-        first = self._every - self.count - 1
-        self.count = (self.count + len(tags)) % self._every
-        # Copied: tags are the transport's own until the next receive.
-        self._last_tag[0] = tags[-1]
-        self.added_seconds = now_seconds
-        return self.frames.of(tags, first, self._every) if first < len(tags) else None
-
-    def close(self) -> memoryview:
-        """The acknowledgement of a group that is not full."""
-        self.count = 0
-        return self.frames.of(self._last_tag)
 
 
 def consumer_tags(lane: Lane) -> ConsumerTags:

@@ -279,21 +279,22 @@ class Arrivals(RowBuffer):
 
 U64 = npt.NDArray[np.uint64]
 
-_SHIFT = 48
-_TAG_BITS = (1 << _SHIFT) - 1
+GENERATION_AT = 48
+"""In a tag: the bit from which on the generation is."""
+TAG_BITS = (1 << GENERATION_AT) - 1
 
 
 def generation_mark(generation: int) -> int:
     """To be added to the tags of that generation; 0 for the first."""
-    return generation << _SHIFT
+    return generation << GENERATION_AT
 
 
 def own_tags(tags: U64, generation: int) -> U64:
     """Those that are of this generation, as the broker knows them."""
     if not generation:
         return tags  # there were no others yet
-    is_own = tags >> np.uint64(_SHIFT) == np.uint64(generation)
-    own: U64 = tags[is_own] & np.uint64(_TAG_BITS)
+    is_own = tags >> np.uint64(GENERATION_AT) == np.uint64(generation)
+    own: U64 = tags[is_own] & np.uint64(TAG_BITS)
     return own
 
 

@@ -15,16 +15,16 @@ def tags(first: int, count: int) -> np.typing.NDArray[np.uint64]:
 
 def test_nothing_is_committed_before_a_transaction_is_full() -> None:
     transactions = AckTransactions(10, ack_every=1)
-    transactions.add(tags(1, 9), 0.0)
+    transactions.add(tags(1, 9), 0)
     assert len(transactions.begin()) == 0
-    transactions.add(tags(10, 1), 0.0)
+    transactions.add(tags(10, 1), 0)
     assert transactions.begin().tolist() == list(range(1, 11))
     assert transactions.is_committing
 
 
 def test_what_comes_while_the_broker_commits_waits() -> None:
     transactions = AckTransactions(2, ack_every=1)
-    transactions.add(tags(1, 5), 0.0)
+    transactions.add(tags(1, 5), 0)
     assert transactions.begin().tolist() == [1, 2]
     assert len(transactions.begin()) == len(transactions.begin(is_partial=True)) == 0
     assert transactions.committed() == 2
@@ -37,7 +37,7 @@ def test_what_comes_while_the_broker_commits_waits() -> None:
 
 def test_groups_are_acknowledged_by_their_last_message_and_so_is_a_rest() -> None:
     transactions = AckTransactions(6, ack_every=3)
-    transactions.add(tags(1, 10), 0.0)
+    transactions.add(tags(1, 10), 0)
     assert transactions.begin().tolist() == [3, 6]
     transactions.committed()
     assert transactions.begin(is_partial=True).tolist() == [9, 10]
@@ -54,7 +54,7 @@ def test_every_message_is_acknowledged_exactly_once(
     transactions = AckTransactions(groups * ack_every, ack_every)
     added, acknowledged, last_tag = 0, 0, 0
     for count, is_answered, is_partial in steps:
-        transactions.add(tags(added + 1, count), 0.0)
+        transactions.add(tags(added + 1, count), 0)
         added += count
         found = transactions.begin(is_partial)
         if len(found):
