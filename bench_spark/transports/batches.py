@@ -75,6 +75,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.head)
 
+    def fits(self, most_bytes: int) -> bool:
+        """Whether it is certain, without a look at each, that the bodies have no more in all."""
+        tail = self.tail
+        tail_bytes = len(tail) if type(tail) is bytes else common_tail_bytes(tail)
+        return tail_bytes is not None and len(self) * (self.head_bytes + tail_bytes) <= most_bytes
+
     def part(self, start: int, end: int) -> Batch:
         """Some messages that follow each other (views, no copies of heads)."""
         return Batch(

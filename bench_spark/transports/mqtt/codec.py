@@ -24,6 +24,7 @@ from bench_spark.transports.mqtt.packets import (
     PUBREL,
 )
 from bench_spark.transports.sockets.buffers import (
+    GENERATION_AT,
     Int,
     be16,
     le64,
@@ -63,7 +64,6 @@ MOST_PIECES: Final = 1024
 """Parts of payloads that are noted at once, where payloads are wanted."""
 QOS_AT: Final = 16
 """In a tag: the bits above the packet identifier. Above them is the generation of the lane."""
-GENERATION_AT: Final = 48
 TOPIC_BYTES: Final = 240
 """Longer topics are not in tables."""
 CONFIRMED: Final = int(OutcomeKind.CONFIRMED)

@@ -202,7 +202,7 @@ class RowBuffer:
         self.rows[self.count : self.count + len(rows)] = rows
         self.count += len(rows)
 
-    def take_rows(self) -> Rows:
+    def _take_rows(self) -> Rows:
         """What was collected; written over after the next call."""
         taken = self.rows[: self.count]
         self.rows, self._spare_rows = self._spare_rows, self.rows
@@ -221,9 +221,14 @@ class OutcomeRows(RowBuffer):
     def __init__(self) -> None:
         super().__init__(OUTCOME_DTYPE)
         self._nothing = no_outcomes()
+        self._taken = no_outcomes()
 
     def take(self) -> Outcomes:
-        return Outcomes(self.take_rows()) if self.count else self._nothing
+        """What was collected; it is other outcomes after the next call."""
+        if not self.count:
+            return self._nothing
+        self._taken.rows = self._take_rows()
+        return self._taken
 
 
 class Arrivals(RowBuffer):
@@ -244,6 +249,7 @@ class Arrivals(RowBuffer):
         self.headers: list[Headers] = []
         self._wants_more = self.wants_bodies or self.wants_headers
         self._nothing = nothing_received()
+        self._taken = nothing_received()
 
     def add_row(self, row: Row) -> None:
         """One message, in the order of `Row`; of its body at least the envelope."""
@@ -263,15 +269,16 @@ class Arrivals(RowBuffer):
         self.headers += run.headers or ()
 
     def take(self) -> Received:
-        """What was collected; its rows are written over after the next call."""
+        """What was collected; it is other messages after the next call."""
         if not self.count:
             return self._nothing
         if not self._wants_more:
-            return Received(self.take_rows())
+            self._taken.rows = self._take_rows()
+            return self._taken
         bodies, headers = self.bodies, self.headers
         self.bodies, self.headers = [], []
         return Received(
-            self.take_rows(),
+            self._take_rows(),
             bodies=bodies if self.wants_bodies else None,
             headers=headers if self.wants_headers else None,
         )

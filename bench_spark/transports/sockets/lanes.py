@@ -364,12 +364,18 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         return self._lanes.loop.descriptor
 
     def send(self, batch: Batch) -> int:
-        lane = batch.lane
-        if self._lanes.is_closing or not len(lane):
+        numbers = batch.lane
+        count = len(numbers)
+        if self._lanes.is_closing or not count:
             return 0
-        if len(self._open) == 1 or is_of_one_lane(lane):
-            return self._send_on_one_lane(self._open[lane.item(0)], batch)
-        return self._send_by_lane(batch)
+        if len(self._open) > 1 and not is_of_one_lane(numbers):
+            return self._send_by_lane(batch)
+        lane = self._open[numbers.item(0)]
+        room = self._room(lane)
+        if room < count or (count > 1 and not batch.fits(WRITE_BYTES)):
+            return self._send_in_portions(lane, batch, room)
+        self._sender.write(lane, batch)
+        return count
 
     def full_among(self, lanes: Iterable[int]) -> set[int]:
         # Without trying to write: a socket that has room again is written to by the loop.
@@ -420,14 +426,10 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         # Again: a write that failed has ended the lane.
         return self._sender.room(lane) if lane.connection.flush() else 0
 
-    def _send_on_one_lane(self, lane: OpenLane[ConnectionT], batch: Batch) -> int:
-        room, count = self._room(lane), len(batch.lane)
+    def _send_in_portions(self, lane: OpenLane[ConnectionT], batch: Batch, room: int) -> int:
         if room <= 0:
             return 0
-        if count == 1 or (room >= count and _Portions(batch).end(0, count) == count):
-            self._sender.write(lane, batch)
-            return count
-        accepted, portions = 0, _Portions(batch)
+        accepted, count, portions = 0, len(batch), _Portions(batch)
         while room > 0 and accepted < count:
             end = portions.end(accepted, min(count, accepted + room))
             self._sender.write(lane, batch.part(accepted, end))
@@ -520,7 +522,7 @@ class SocketConsumers(Consumers, Generic[ConnectionT]):
         if lanes.is_closing:
             return nothing_received()
         lanes.loop.pump()
-        if not arrivals:
+        if not arrivals.count:
             self._receiver.be_idle()
             if timeout_seconds > 0:
                 lanes.loop.run_until(lambda: arrivals or lanes.signals, timeout_seconds)
@@ -531,8 +533,10 @@ class SocketConsumers(Consumers, Generic[ConnectionT]):
     def acknowledge(self, received: Received) -> int:
         """Also reports what was acknowledged on its own since the last call."""
         receiver = self._receiver
+        if not receiver.acknowledges:
+            return 0
         acknowledged, receiver.unreported = receiver.unreported, 0
-        if receiver.acknowledges and not self._lanes.is_closing and len(received.rows):
+        if not self._lanes.is_closing and len(received.rows):
             acknowledged += receiver.acknowledge(received)
         return acknowledged
 

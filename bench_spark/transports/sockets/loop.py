@@ -66,6 +66,7 @@ class Loop:
         self._watched: dict[int, int] = {}
         """By descriptor: the events that are waited for."""
         self._timers: list[tuple[float, int, Timer]] = []
+        """A heap, by when they are due."""
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
         self._poll = self._epoll.poll
@@ -109,11 +110,6 @@ class Loop:
         heapq.heappush(self._timers, (time.monotonic() + delay_seconds, next(self._order), timer))
         return timer
 
-    @property
-    def has_timers(self) -> bool:
-        """Whether anything is still due later."""
-        return any(timer.callback is not None for _, _, timer in self._timers)
-
     def wake(self) -> None:
         """Make the descriptor readable: something decoded earlier waits to be fetched."""
         if not self._is_awake and not self.is_closed:
@@ -137,8 +133,11 @@ class Loop:
             self._soon.popleft()()
         # Timers come after reading: a process that was itself stopped for a while must see what the
         # broker sent meanwhile before it concludes that the broker was silent.
-        if self._timers:
-            self._run_timers()
+        timers = self._timers
+        while timers and timers[0][0] <= time.monotonic():
+            callback = heapq.heappop(timers)[2].callback
+            if callback is not None:
+                callback()
 
     def run_until(self, is_done: Callable[[], object], timeout_seconds: float) -> bool:
         """Serve sockets until the condition holds; whether it did in time."""
@@ -190,12 +189,6 @@ class Loop:
             waiter = select.poll()
             waiter.register(self.descriptor, select.POLLIN)
             waiter.poll(timeout_seconds * 1000)
-
-    def _run_timers(self) -> None:
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            callback = heapq.heappop(self._timers)[2].callback
-            if callback is not None:
-                callback()
 
 
 ResultT = TypeVar("ResultT")
