@@ -18,6 +18,7 @@ receive time that is later by at most two periods. A load whose point is latency
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import heapq
 import itertools
@@ -42,7 +43,9 @@ _HIGHEST_FOR_SELECT = 1023
 class Pollable(Protocol):
     def fileno(self) -> int: ...
 
-    def on_ready(self, events: int) -> None: ...
+    def on_ready(self, events: int) -> None:
+        """It may be ready. One that is served alone is asked without a look at its socket, so it
+        must bear to be asked in vain."""
 
 
 class Timer:
@@ -65,6 +68,9 @@ class Loop:
         self._pollables: dict[int, Pollable] = {}
         self._watched: dict[int, int] = {}
         """By descriptor: the events that are waited for."""
+        self._alone: Pollable | None = None
+        """The only one, where it is to be read: whoever serves the loop knows that it is ready, and
+        epoll need not say it again."""
         self._timers: list[tuple[float, int, Timer]] = []
         """A heap, by when they are due."""
         self._order = itertools.count()
@@ -83,10 +89,19 @@ class Loop:
         self._pollables[pollable.fileno()] = pollable
         self._watched[pollable.fileno()] = READABLE
         self._epoll.register(pollable.fileno(), READABLE)
+        self._look_who_is_alone()
 
     def remove(self, pollable: Pollable) -> None:
         if self._pollables.pop(pollable.fileno(), None) is not None:
             self._epoll.unregister(pollable.fileno())
+            self._look_who_is_alone()
+
+    def _look_who_is_alone(self) -> None:
+        self._alone = None
+        if len(self._pollables) == 1:
+            [(descriptor, pollable)] = self._pollables.items()
+            if self._watched[descriptor] & READABLE:
+                self._alone = pollable
 
     def watch_writing(self, pollable: Pollable, wanted: bool) -> None:
         self._watch(pollable, select.EPOLLOUT, wanted)
@@ -100,10 +115,17 @@ class Loop:
             others = self._watched[descriptor] & ~events
             self._watched[descriptor] = others | events if wanted else others
             self._epoll.modify(descriptor, self._watched[descriptor])
+            self._look_who_is_alone()
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it at the end of the present or the next turn."""
         self._soon.append(callback)
+
+    def call_from_thread(self, callback: Callable[[], object]) -> None:
+        """The same for other threads, which must not call it once the loop is closed."""
+        self._soon.append(callback)
+        os.eventfd_write(self._wakeup, 1)
+        self._is_awake = True
 
     def call_later(self, delay_seconds: float, callback: Callable[[], object]) -> Timer:
         timer = Timer(callback)
@@ -121,14 +143,18 @@ class Loop:
         if self.is_closed:
             return
         if self._is_awake:
-            os.eventfd_read(self._wakeup)
             self._is_awake = False
+            with contextlib.suppress(BlockingIOError):  # a thread was faster than its own note
+                os.eventfd_read(self._wakeup)
         if timeout_seconds > 0:
             self._wait(timeout_seconds)
-        for descriptor, events in self._poll(0):
-            pollable = self._pollables.get(descriptor)
-            if pollable is not None:
-                pollable.on_ready(events)
+        if self._alone is not None:
+            self._alone.on_ready(READABLE)
+        else:
+            for descriptor, events in self._poll(0):
+                pollable = self._pollables.get(descriptor)
+                if pollable is not None:
+                    pollable.on_ready(events)
         while self._soon:
             self._soon.popleft()()
         # Timers come after reading: a process that was itself stopped for a while must see what the
@@ -195,19 +221,14 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundCalls:
-    """Served by the loop, by a descriptor that is readable when a call has returned."""
+    """Calls made in threads, whose results come back on the loop."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._lock = threading.Lock()
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_closed = False
         self._returned: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
         """What to do with each result, and how to be rid of it."""
-        loop.add(self)
-
-    def fileno(self) -> int:
-        return self._wakeup
 
     def run(
         self,
@@ -222,14 +243,13 @@ class BackgroundCalls:
             with self._lock:
                 if not self._is_closed:
                     self._returned.append((lambda: then(result), lambda: discard(result)))
-                    os.eventfd_write(self._wakeup, 1)
+                    self._loop.call_from_thread(self._use_returned)
                     return
             discard(result)
 
         threading.Thread(target=watched(go), name="background call", daemon=True).start()
 
-    def on_ready(self, events: int) -> None:
-        os.eventfd_read(self._wakeup)
+    def _use_returned(self) -> None:
         while self._returned:
             use, _ = self._returned.popleft()
             use()
@@ -243,8 +263,6 @@ class BackgroundCalls:
         for _, discard in self._returned:
             discard()
         self._returned.clear()
-        self._loop.remove(self)
-        os.close(self._wakeup)
 
 
 # -- gathering -------------------------------------------------------------------------------------

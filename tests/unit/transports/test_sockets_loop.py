@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -122,3 +123,35 @@ def test_running_down_is_bounded_as_a_whole(loop: Loop) -> None:
 
 def test_running_down_nothing_waits_for_nothing(loop: Loop) -> None:
     assert loop.run_down(lambda: 0, patience_seconds=0)
+
+
+def test_a_call_from_another_thread_wakes_the_loop(loop: Loop) -> None:
+    ran: list[int] = []
+    thread = threading.Thread(target=loop.call_from_thread, args=(lambda: ran.append(1),))
+    thread.start()
+    assert loop.run_until(lambda: ran, 60)
+    thread.join()
+    loop.pump()
+    assert not is_readable(loop)
+
+
+def test_of_two_sockets_only_the_one_that_is_ready_is_served(loop: Loop) -> None:
+    """A listener of this test blocks where nothing has come."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    listeners = [Listener(near) for near, _ in pairs]
+    for listener in listeners:
+        loop.add(listener)
+    pairs[1][1].send(b"to the second")
+    loop.pump()
+    assert [listener.heard for listener in listeners] == [b"", b"to the second"]
+    loop.remove(listeners[0])
+    pairs[1][1].send(b", alone now")
+    loop.pump()
+    assert listeners[1].heard == b"to the second, alone now"
+    loop.watch_reading(listeners[1], False)
+    pairs[1][1].send(b"and not read")
+    loop.pump()
+    assert listeners[1].heard == b"to the second, alone now"
+    for near, far in pairs:
+        near.close()
+        far.close()
