@@ -107,7 +107,7 @@ def depths_left(
     declared: Sequence[Destination],
     transport: Transport | EndsTransport,
 ) -> dict[int, int | None]:
-    """By subscription to the destinations that this agent has declared; None where unknown."""
+    """By subscription to the destinations that this agent looks after; None where unknown."""
     wiring = assignment.scenario.wiring
     by_index = {destination.index: destination for destination in declared}
     subscriptions = [
@@ -303,12 +303,25 @@ class _Agent:
             self._link,
             "declared",
             destinations=[[d.index, d.name, d.declared] for d in self._declared],
+            depths=self._depths_before(),
         )
         opened = self._expect("open")
         return {
             int(index): Destination(int(index), name, declared)
             for index, name, declared in opened["destinations"]
         }
+
+    def _depths_before(self) -> dict[str, int | None]:
+        """What others have left in destinations that existed already; those that were made are
+        empty."""
+        if all(one.declared for one in self._declared):
+            return {}
+        if not self._assignment.scenario.has_both_ends:
+            return {}
+        with contextlib.suppress(BenchError):
+            found = depths_left(self._assignment, self._declared, self._transport)
+            return {str(subscription): depth for subscription, depth in found.items()}
+        return {}
 
     def _expect(
         self,

@@ -195,9 +195,9 @@ class Audit(Section):
 
     undelivered_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     """Share of the expected deliveries that may be lost without a confirm, or whose fate may stay
-    unknown, before the run is degraded; the same share of the messages sent may be refused, and in
-    a run without consumers stay unconfirmed. A confirmed message that is lost degrades every
-    run."""
+    unknown, before the run is degraded; the same share of the messages sent may be refused,
+    returned or given up, and in a run without consumers stay unconfirmed. A confirmed message that
+    is lost degrades every run."""
 
 
 RecordFormat = Literal["lines", "jsonl", "csv", "files", "length_prefixed"]

@@ -114,12 +114,20 @@ class Ledger:
         self._confirmed.absorb(SequencePages.from_bytes(confirmed))
         self._failed.absorb(SequencePages.from_bytes(failed))
 
-    def accounts(self, depths: Mapping[int, int | None], is_complete: bool) -> Accounts:
-        """`depths`: messages left per subscription (None or absent: unknown). `is_complete`: every
-        consumer reported, and all that was on its way has arrived, so a message that nobody
-        reported was not received."""
+    def accounts(
+        self,
+        depths: Mapping[int, int | None],
+        is_complete: bool,
+        before: Mapping[int, int | None] | None = None,
+    ) -> Accounts:
+        """`depths`: messages left per subscription (None or absent: unknown); `before`: those that
+        were there before the load. `is_complete`: every consumer reported, and all that was on its
+        way has arrived, so a message that nobody reported was not received."""
+        of_others = before or {}
         parts = [
-            self._subscription(index, depths.get(index) if is_complete else None)
+            self._subscription(
+                index, depths.get(index) if is_complete else None, of_others.get(index) or 0
+            )
             for index in range(self._wiring.subscriptions)
         ]
         return Accounts(
@@ -152,7 +160,7 @@ class Ledger:
             if sent is not None and sent.measured:
                 yield sent
 
-    def _subscription(self, index: int, depth: int | None) -> Accounts:
+    def _subscription(self, index: int, depth: int | None, of_others: int) -> Accounts:
         received_once = failed = sure = unsure = 0
         missing: dict[int, list[tuple[int, int]]] = {}
         for sent in self._senders_to(index):
@@ -174,9 +182,11 @@ class Ledger:
             missing[sent.producer] = self._received.missing(group, first, end)
         if depth is None:
             return Accounts(0, received_once, failed, 0, 0, sure + unsure, missing)
-        # What is still in the broker is not lost: it excuses confirmed messages first.
-        left = min(depth, sure + unsure)
-        lost = max(0, sure - left)
+        # What is still in the broker is not lost: it excuses confirmed messages first. Of what was
+        # there before, nobody knows whether it has been received, or is what is left.
+        most_left = min(depth, sure + unsure)
+        left = min(max(0, depth - of_others), sure + unsure)
+        lost = max(0, sure - most_left)
         return Accounts(
             sent=0,
             received_once=received_once,
@@ -252,6 +262,7 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         return None
     ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
     depths: dict[int, int | None] = {}
+    before: dict[int, int | None] = {}
     for state in control.agents:
         closed = state.reports.get("closed")
         if closed is None:
@@ -265,13 +276,15 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         )
         found = state.reports.get("inspected", {}).get("depths", {})
         depths |= {int(index): depth for index, depth in found.items()}
+        found = state.reports.get("declared", {}).get("depths", {})
+        before |= {int(index): depth for index, depth in found.items()}
     closed_by = [state.reports.get("closed") for state in control.agents]
     is_complete = all(
         closed["is_settled"] if closed is not None else not plan.assignments[agent].consumers
         for agent, closed in enumerate(closed_by)
     )
     is_reported = all(closed is not None for closed in closed_by)
-    return replace(ledger.accounts(depths, is_complete), is_reported=is_reported)
+    return replace(ledger.accounts(depths, is_complete, before), is_reported=is_reported)
 
 
 def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tuple[None, None]:

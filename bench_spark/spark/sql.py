@@ -7,7 +7,7 @@ A user's statement may only read. Spark's parser decides what it is: its first w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,12 @@ QUERY_PARTS = frozenset(_QUERY_PARTS.split())
 """What the parsed plan of a query consists of. Everything else is refused: INSERT hides in a plan
 as a statement, INSERT OVERWRITE DIRECTORY, RESTORE and CALL are no commands either, and behind
 IDENTIFIER(...) is whatever Spark makes of it later."""
+
+
+JAVA_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method"})
+"""Functions that call any static method of Java, which may do anything."""
+_NAMED_LATER = "ExpressionWithUnresolvedIdentifier"
+"""IDENTIFIER(...) in place of the name of a function or column."""
 
 
 def create_views(spark: SparkSession, store: Store) -> None:
@@ -201,11 +207,36 @@ def _changing_part(plan: Any) -> str | None:
     """The first part of a parsed plan that does more than read."""
     name = _name_of(plan)
     if name == "ExplainCommand":
-        explained = map(_name_of, _parts(plan.logicalPlan()))
-        return next((part for part in explained if part in RUN_BY_ANALYSIS), None)
+        explained = list(_parts(plan.logicalPlan()))
+        run = (part for part in map(_name_of, explained) if part in RUN_BY_ANALYSIS)
+        return next(run, None) or _function_of_java(explained)
     if name.startswith(READING_COMMANDS):
         return None
-    return next((part for part in map(_name_of, _parts(plan)) if part not in QUERY_PARTS), None)
+    parts = list(_parts(plan))
+    changing = (part for part in map(_name_of, parts) if part not in QUERY_PARTS)
+    return next(changing, None) or _function_of_java(parts)
+
+
+def _function_of_java(parts: Iterable[Any]) -> str | None:
+    for part in parts:
+        for expression in _all_in(part.expressions()):
+            name = _name_of(expression)
+            if name == _NAMED_LATER:
+                return name
+            if name == "UnresolvedFunction":
+                function = str(expression.nameParts().last())
+                if function.lower() in JAVA_FUNCTIONS:
+                    return f"a call of {function}, which runs any program of Java"
+    return None
+
+
+def _all_in(expressions: Any) -> Iterator[Any]:
+    """Expressions and all that they are made of."""
+    each = expressions.iterator()
+    while each.hasNext():
+        expression = each.next()
+        yield expression
+        yield from _all_in(expression.children())
 
 
 def _parts(plan: Any) -> Iterator[Any]:

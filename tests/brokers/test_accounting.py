@@ -98,6 +98,38 @@ def test_a_queue_that_drops_messages_on_purpose_is_reported_as_loss(
     assert accounts.sent == accounts.received_once + accounts.lost + accounts.left_in_broker
 
 
+def test_what_was_in_a_queue_before_excuses_no_loss(rabbitmq_broker: Broker) -> None:
+    """Two hundred messages of somebody else, of which a slow consumer takes a few: nobody knows
+    which ones are still there."""
+    connection, channel = open_channel(rabbitmq_broker)
+    channel.queue_declare("filled-by-others")
+    channel.confirm_delivery()
+    for _ in range(200):
+        channel.basic_publish("", "filled-by-others", b"of somebody else")
+    plan = plan_of(
+        "filled-by-others",
+        amqp=Amqp(
+            queue=AmqpQueue(name="filled-by-others"),
+            confirms=100,
+            ack="manual",
+            ack_every=1,
+            prefetch=1,
+        ),
+        consumer={"rate_per_second": 2},
+        load=LoadModel(rate_per_second=100),
+        phases=Phases(warmup_seconds=0, measure_seconds=1, drain_seconds=1),
+    )
+    load = run_load(plan, rabbitmq_broker)
+    channel.queue_delete("filled-by-others")
+    connection.close()
+    accounts = load.accounts()
+    assert accounts.closes
+    assert load.control.agents[0].reports["declared"]["depths"] == {"0": 200}
+    assert (accounts.sent, accounts.received_once, accounts.lost) == (100, 0, 0)
+    assert accounts.left_in_broker + accounts.indeterminate == 100
+    assert accounts.left_in_broker > 50
+
+
 def management(broker: Broker, path: str) -> Any:
     parts = urllib.parse.urlsplit(broker.management_uri or "")
     manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -35,6 +35,7 @@ class World:
     failed: set[Message]
     depths: dict[int, int | None]
     is_complete: bool = True
+    before: dict[int, int | None] = field(default_factory=dict)
 
     @property
     def streams(self) -> int:
@@ -61,7 +62,7 @@ def accounts_of(world: World) -> Accounts:
             pages((world.received_group(producer), sequence) for producer, sequence in received),
             *(pages(outcome) for outcome in outcomes),
         )
-    return ledger.accounts(world.depths, world.is_complete)
+    return ledger.accounts(world.depths, world.is_complete, world.before)
 
 
 def naive_accounts(world: World) -> Mapping[str, int]:
@@ -204,6 +205,18 @@ def numbered(*sequences: int) -> set[Message]:
             ),
             Accounts(10, 7, left_in_broker=1, lost=1, indeterminate=1, missing={0: [(12, 15)]}),
         ),
+        (
+            one_queue([list(range(12))], depths={0: 2}, before={0: 2}),
+            Accounts(10, 7, lost=1, indeterminate=2, missing={0: [(12, 15)]}),
+        ),
+        (
+            one_queue([list(range(12))], depths={0: 3}, before={0: 2}),
+            Accounts(10, 7, left_in_broker=1, indeterminate=2, missing={0: [(12, 15)]}),
+        ),
+        (
+            one_queue([list(range(12))], depths={0: 9}, before={0: 2}),
+            Accounts(10, 7, left_in_broker=3, missing={0: [(12, 15)]}),
+        ),
         (one_queue([[]], sent=[Sent(0, 5, 0)]), Accounts()),
     ],
     ids=[
@@ -217,6 +230,9 @@ def numbered(*sequences: int) -> set[Message]:
         "refused, but one of them arrived all the same",
         "unconfirmed is not lost",
         "what is left excuses what is confirmed",
+        "what is left may be of others",
+        "some of what is left is ours",
+        "enough is left for all",
         "nothing sent",
     ],
 )
