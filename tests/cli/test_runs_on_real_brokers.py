@@ -344,6 +344,13 @@ def test_split_placement_measures_between_two_agents_and_sql_answers_for_them(
     assert code == 0
     assert json.loads(out) == [{"run_id": "split", "messages_received": 2000}]
 
+    for changing in ("DELETE FROM runs", "SELECT reflect('java.lang.System', 'lineSeparator')"):
+        code, out, err = run("sql", changing, "--store", store)
+        assert (code, out) == (2, "")
+        assert "SQL: only what reads is answered" in err
+    code, out, _ = run("sql", query, "--store", store, "--format", "json")
+    assert len(json.loads(out)) == 1
+
 
 def closed_port() -> int:
     with socket.socket() as probe:

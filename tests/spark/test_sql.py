@@ -296,7 +296,7 @@ EXPLAIN EXECUTE IMMEDIATE 'DELETE FROM delta.`$store/runs`'
 BEGIN SELECT 1; DELETE FROM delta.`$store/runs`; END
 SELECT reflect('java.lang.System', 'getProperty', 'user.dir')
 EXPLAIN SELECT reflect('java.lang.System', 'getProperty', 'user.dir')
-SELECT 1 FROM runs WHERE run_id = upper(`JAVA_METHOD`('java.lang.System', 'getProperty', 'user.dir'))
+SELECT 1 FROM runs WHERE run_id = upper(`JAVA_METHOD`('java.lang.System', 'lineSeparator'))
 SELECT (SELECT max(system.builtin.try_reflect('java.lang.System', 'gc')) FROM runs)
 SELECT IDENTIFIER('reflect')('java.lang.System', 'getProperty', 'user.dir')
 SELECT TRANSFORM(run_id) USING 'tee $store/x' AS (a) FROM runs

@@ -262,3 +262,30 @@ def test_both_ends_count_a_message_in_the_same_phase(watch: Watch, body_bytes: i
     assert document["delivery_rate"] == 1.0
     assert document["rates"]["send_rate"] == pytest.approx(1000)
     assert document["counts"]["unsent"] == 0
+
+
+def test_the_worst_interval_of_a_fan_out_is_known_and_not_below_the_run(watch: Watch) -> None:
+    """Some messages of the last second arrive in the drain."""
+    held = itertools.count()
+    watch.delay = lambda: next(held) % 7 == 0
+    load = run_load(
+        plan(
+            topology="fan-out",
+            producers=1,
+            consumers=3,
+            destinations=1,
+            load={"rate_per_second": 500},
+            interval_seconds=1,
+            phases={"warmup_seconds": 0.2, "measure_seconds": 2, "drain_seconds": 30},
+        ),
+        LOOPBACK,
+    )
+    document = document_of(load)
+    assert document["copies"] == 3
+    assert document["delivery_rate"] == 1.0
+    for measure in ("latency", "delivery_latency"):
+        of_run, worst = (document["percentiles"][name][measure] for name in ("run", "interval_max"))
+        assert worst["intervals"] == 2
+        for name, value in of_run.items():
+            assert value is not None
+            assert worst[name] >= value
