@@ -144,3 +144,26 @@ def test_rows_as_parquet_keep_their_types() -> None:
 def test_rows_as_pages_have_them_all() -> None:
     for page in (written(ANSWER, "markdown"), written(ANSWER, "html")):
         assert all(text in page for text in ("exact", "1.10", "1234.5"))
+
+
+TRACE = {
+    **{"sent": 10, "confirmed": 10, "received": 9, "received_once": 9},
+    **{"missing": 1, "duplicates": 0, "out_of_order": 0, "corrupted": None, "unexpected": 0},
+    "measures": {"latency": documents.statistics(100)},
+    "producers": [
+        {
+            **{"producer": 3, "missing": 1, "duplicates": 0},
+            **{"out_of_order": 0, "corrupted": None, "unexpected": 0},
+        }
+    ],
+}
+
+
+def test_a_look_at_every_message_comes_in_all_formats() -> None:
+    report = run_module.TraceReport("traced-1", TRACE)
+    texts = {name: found.encode(report) for name, found in FORMATS.items()}
+    assert json.loads(texts["json"]) == {"run_id": "traced-1", "trace": TRACE}
+    [row] = csv.DictReader(io.StringIO(texts["csv"].decode()))
+    assert (row["producer"], row["missing"], row["corrupted"]) == ("3", "1", "")
+    for name in ("terminal", "markdown", "html"):
+        assert all(word in texts[name] for word in (b"received once", b"100 us", b"missing"))
