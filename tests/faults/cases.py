@@ -63,8 +63,8 @@ CASES: dict[int, Case] = {
     ),
     13: Case(
         "kill -9 of the driver and all its processes",
-        "Tables stay readable; `bench-spark cleanup` shows what is orphaned, deletes it when told "
-        "to, and nothing else",
+        "Tables stay readable; `bench-spark cleanup` shows what is orphaned, deletes it with "
+        "`--delete`, and nothing else",
     ),
     14: Case(
         "Store: disk full, read-only, a corrupted checkpoint, two applications at once, a batch "

@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up_in_mid_run_costs_no_result(
         assert 0 < sum(stored.to_pylist()) < ended.document["counts"]["sent"]
         (disk / "ballast").unlink()
         assert run_command("loopback", store, SHORT).reasons_about_store == []
-    seen("disk full: result told, load ended, nothing left in the broker, the next run is stored")
+    seen("disk full: result shown, load ended, nothing left in the broker, the next run is stored")
 
 
 @pytest.mark.fault(case=14)
@@ -199,7 +199,7 @@ def test_a_store_that_turns_read_only_in_mid_run_costs_no_result(
         ended = run_command("loopback", store, LONG, lambda: turn_read_only(disk))
         assert_told(ended, store, "Read-only file system")
         assert ended.reason.endswith("its rows of `summary` and its row of `runs`")
-    seen("read-only in mid-run: result told, with what the store lacks")
+    seen("read-only in mid-run: result shown, with what the store lacks")
 
 
 @pytest.mark.fault(case=14)
