@@ -103,23 +103,31 @@ NOBODYS = tuple(shifted("sequence", beyond) for beyond in (MESSAGES, 10**6, 2**3
 
 
 @pytest.mark.parametrize(
-    ("keys", "changes"),
+    ("keys", "times", "numbers"),
     [
-        (RATE, (*IMPOSSIBLE, *CHANGED)),
-        (MAXIMUM, (*IMPOSSIBLE, *CHANGED)),
+        (RATE, (*IMPOSSIBLE, *CHANGED), NOBODYS),
+        (MAXIMUM, (*IMPOSSIBLE, *CHANGED), NOBODYS),
         # Whoever is free sends what is due: the number does not say when that was.
-        ({**RATE, "load": {**RATE["load"], "mode": "request"}}, IMPOSSIBLE),
-        ({**RATE, "placement": "split", "agents": 2}, (*IMPOSSIBLE, *CHANGED)),
+        ({**RATE, "load": {**RATE["load"], "mode": "request"}}, IMPOSSIBLE, ()),
+        # A number that is due a moment later may be that of a message which is only late.
+        ({**RATE, "placement": "split", "agents": 2}, (*IMPOSSIBLE, *CHANGED), NOBODYS[1:]),
     ],
     ids=["rate", "maximum", "request", "sent by another agent"],
 )
-def test_a_message_with_times_that_cannot_be_is_malformed_and_counted(
-    keys: dict[str, Any], changes: tuple[Change, ...]
+def test_times_that_cannot_be_are_malformed_and_numbers_that_nobody_sent_unexpected(
+    keys: dict[str, Any], times: tuple[Change, ...], numbers: tuple[Change, ...]
 ) -> None:
-    load = run_through(*changes, **keys)
+    """And such a number makes nothing out of order."""
+    kinds = len(times) + len(numbers)
+    malformed = sum(index % kinds < len(times) for index in range(len(FORGED)))
+    assert malformed >= len(times)
+    assert len(FORGED) - malformed >= len(numbers)
+    load = run_through(*times, *numbers, **keys)
     accounts = load.accounts()
-    assert of_consumers(load, "malformed") == len(FORGED)
-    assert of_consumers(load, "unexpected") == of_consumers(load, "duplicates") == 0
+    assert of_consumers(load, "malformed") == malformed
+    assert of_consumers(load, "unexpected") == len(FORGED) - malformed
+    assert accounts.unexpected == 0
+    assert of_consumers(load, "out_of_order") == of_consumers(load, "duplicates") == 0
     received = load.total(CONSUMER, "received")
     assert received == accounts.received_once == accounts.sent - len(FORGED)
     latency = load.histogram("latency")
@@ -136,29 +144,6 @@ def test_a_message_of_yesterday_is_received_and_above_the_range() -> None:
     assert latency.count == accounts.sent
     assert latency.overflow >= len(FORGED)
     assert (latency.max_us or 0) >= 24 * 3600 * 1_000_000
-
-
-@pytest.mark.parametrize(
-    ("keys", "changes"),
-    [
-        (RATE, NOBODYS),
-        (MAXIMUM, NOBODYS),
-        # A number that is due a moment later may be that of a message which is only late.
-        ({**RATE, "placement": "split", "agents": 2}, NOBODYS[1:]),
-    ],
-    ids=["rate", "maximum", "sent by another agent"],
-)
-def test_a_number_that_nobody_sent_is_unexpected_and_makes_nothing_out_of_order(
-    keys: dict[str, Any], changes: tuple[Change, ...]
-) -> None:
-    load = run_through(*changes, **keys)
-    accounts = load.accounts()
-    assert of_consumers(load, "unexpected") == len(FORGED)
-    assert accounts.unexpected == 0
-    assert of_consumers(load, "out_of_order") == of_consumers(load, "duplicates") == 0
-    assert of_consumers(load, "malformed") == 0
-    received = load.total(CONSUMER, "received")
-    assert received == accounts.received_once == accounts.sent - len(FORGED)
 
 
 def test_what_no_agent_can_know_is_found_by_the_driver() -> None:

@@ -125,24 +125,6 @@ def test_the_live_line_has_a_rate_at_once_and_confirm_latency_where_nobody_consu
     assert all(p99.startswith("confirm P99") for _, p99 in lines), err
 
 
-def test_an_unpaced_load_closes_its_accounts(
-    run: Run, rabbitmq_broker: Broker, tmp_path: Path
-) -> None:
-    code, out, err = run(
-        "run",
-        "steady",
-        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
-        *("--format", "json", "--no-live", *QUICK, "--set", "load.mode=maximum"),
-        *("--set", "amqp.confirms=100", "--set", "amqp.ack=manual", "--set", "amqp.ack_every=10"),
-    )
-    assert_ended(code, err)
-    document = json.loads(out)
-    counts = document["counts"]
-    assert counts["sent"] == counts["received_once"] == counts["confirmed"] > 100
-    assert counts["lost"] == counts["indeterminate"] == 0
-    assert "settled" in [check["name"] for check in document["audit"]["checks"]]
-
-
 def test_a_maximum_whose_consumer_lags_is_measured_late_and_says_so(
     run: Run, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:
@@ -268,58 +250,6 @@ def test_one_run_publishes_and_the_next_consumes(
     assert consumed["measures"] == {}
     code, out, _ = run("runs", "--store", str(tmp_path / "store"))
     assert "taken" in out
-
-
-def test_a_run_that_measured_no_message_says_so_and_what_to_do(run: Run, tmp_path: Path) -> None:
-    """The warm-up leaves messages behind, which arrive in the measured seconds; the next one is due
-    when these are over."""
-    file = tmp_path / "result.json"
-    code, out, _ = run(
-        *("run", "steady", "--broker", "loopback", "--store", str(tmp_path / "store")),
-        *("--no-live", "--format", "terminal", "--format", f"json={file}"),
-        # Of the warm-up the last message is due well before its end, for a busy machine is late.
-        *("--set", "load.rate_per_second=2", "--set", "phases.warmup_seconds=2.4"),
-        *("--set", "phases.measure_seconds=2", "--set", "phases.drain_seconds=1"),
-        *("--set", "load.steps=[{seconds: 2, rate_per_second: 0.01}]"),
-        *("--set", "consumer.rate_per_second=1"),
-    )
-    document = json.loads(file.read_text())
-    assert (code, document["status"], document["exit_code"]) == (4, "degraded", 4)
-    counts, rates = document["counts"], document["rates"]
-    assert counts["due"] == counts["sent"] == counts["received"] == 0
-    assert rates["send_rate"] == 0
-    assert rates["receive_rate"] > 0
-    assert document["spec"]["receive_rate"] == 0
-    assert document["measures"] == {}
-    left = f"the {rates['receive_rate']:.0f} msg/s received are what the warm-up had left"
-    assert document["reasons"] == [
-        "nothing was sent in the measured phase: lengthen phases.measure_seconds, shorten the "
-        f"warm-up, or look for what holds the producers back; {left}, and no result"
-    ]
-    assert out.startswith("DEGRADED  ")
-    assert f"{left}, and no result" in " ".join(out.split())
-
-
-def test_a_queue_without_a_message_makes_no_valid_run(
-    run: Run, rabbitmq_broker: Broker, tmp_path: Path
-) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_broker.uri))
-    connection.channel().queue_declare("never-filled")
-    code, out, _ = run(
-        *("run", "publish", "--broker", file_of(tmp_path, rabbitmq_broker), "--no-live"),
-        *("--store", str(tmp_path / "store"), "--format", "json"),
-        *("--set", "amqp.queue.name=never-filled", "--set", "producers=0", "--set", "consumers=1"),
-        *("--set", "phases.warmup_seconds=0", "--set", "phases.measure_seconds=1"),
-        *("--set", "phases.drain_seconds=0"),
-    )
-    connection.channel().queue_delete("never-filled")
-    connection.close()
-    document = json.loads(out)
-    assert (code, document["status"]) == (4, "degraded")
-    assert document["counts"]["received"] == document["rates"]["receive_rate"] == 0
-    [reason] = document["reasons"]
-    assert reason.startswith("nothing was received in the measured phase: the source was empty")
-    assert "put more into it, or set phases.warmup_seconds to 0" in reason
 
 
 def test_split_placement_measures_between_two_agents_and_sql_answers_for_them(

@@ -87,7 +87,10 @@ def test_a_search_for_a_rate_tells_its_trials_and_its_answer(
     runs = Store(tmp_path / "store").read("runs").to_pylist(maps_as_pydicts="strict")
     stored = {run["run_id"]: run for run in runs}
     assert stored.keys() == {trial["run_id"] for trial in document["trials"]}
-    assert stored[unthrottled["run_id"]]["parameters"] == {"load.rate_per_second": "max"}
+    at_most = stored[unthrottled["run_id"]]
+    assert at_most["parameters"] == {"load.rate_per_second": "max"}
+    checked = json.loads(at_most["result_json"])["audit"]["checks"]
+    assert {"accounts", "settled"} <= {check["name"] for check in checked}
     for trial in paced:
         run = stored[trial["run_id"]]
         load = json.loads(run["scenario_json"])["load"]

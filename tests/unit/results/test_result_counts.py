@@ -55,6 +55,19 @@ def test_sending_counts_messages_of_the_phase_and_receiving_what_its_seconds_bro
     assert document["spec"]["receive_rate"] == pytest.approx(300 / 3)
 
 
+def test_what_the_warm_up_had_left_is_no_result_of_a_phase_without_a_message() -> None:
+    left = [consumer(second, [5] * RATE, "warmup") for second in (5, 6)]
+    found = summary(left, accounts=Accounts())
+    document = found.document
+    assert (document["status"], found.exit_code) == ("degraded", 4)
+    assert document["counts"]["sent"] == document["counts"]["received"] == 0
+    assert document["rates"] == {"send_rate": 0, "receive_rate": pytest.approx(2 * RATE / 3)}
+    assert (document["spec"]["receive_rate"], document["measures"]) == (0, {})
+    assert document["reasons"][0].endswith(
+        "; the 67 msg/s received are what the warm-up had left, and no result"
+    )
+
+
 def test_a_message_of_the_phase_that_goes_out_just_after_it_was_sent_at_its_rate() -> None:
     ticks = good_ticks()
     ticks[4] = producer(7, due=RATE, sent=RATE - 3, confirmed=RATE)
