@@ -65,7 +65,7 @@ def assert_delivered(load: Load, expected: int | None) -> None:
 
 @given(keys=sizes())
 @settings(
-    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_healthy_broker_delivers_exactly_what_the_plan_expects(
     healthy_broker: Broker, keys: dict[str, Any]

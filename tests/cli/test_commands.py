@@ -461,7 +461,7 @@ def test_a_run_whose_driver_has_vanished_is_abandoned_until_cleanup_ends_it(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["scenarios"], ["show", "first"], ["runs", "--format", "json"]]
+    "arguments", [["--version"], ["show", "first"], ["runs", "--format", "json"]]
 )
 def test_standard_output_on_a_full_disk_is_told_in_one_sentence(
     store: Store, arguments: list[str]
