@@ -279,10 +279,10 @@ class LoadLoop:
         if self._backpressure.lanes:
             self._backpressure.take_back(now)
         is_housekeeping_due = now >= self._next_housekeeping_ns
-        if not (ready or is_housekeeping_due or now >= consumer.wake_ns):
+        is_consumption_due = is_housekeeping_due or now >= consumer.wake_ns
+        if not (ready or is_consumption_due):
             return now
-        has_arrivals = self._consumers_descriptor in ready or now >= consumer.wake_ns
-        if (has_arrivals or is_housekeeping_due) and self._is_attached:
+        if (is_consumption_due or self._consumers_descriptor in ready) and self._is_attached:
             consumer.consume()
         if is_housekeeping_due or self._producers_descriptor in ready:
             self._producer.collect_outcomes()

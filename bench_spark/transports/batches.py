@@ -318,7 +318,7 @@ class Received:
             return [column[place] for place in places.tolist()]
 
         return Received(
-            self.rows[places],
+            np.ascontiguousarray(self.rows[places]),
             bodies=of(self.bodies),
             keys=of(self.keys),
             headers=of(self.headers),
