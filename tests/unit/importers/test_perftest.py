@@ -112,24 +112,23 @@ def test_there_is_a_sample_of_every_option_that_is_mapped() -> None:
     assert set(SAMPLES) == {flag.long for flag in FLAGS if flag.is_mapped}
 
 
-@pytest.mark.parametrize("option", SAMPLES)
-def test_a_mapped_option_sets_the_keys_that_the_table_names(option: str) -> None:
-    draft = import_perftest(SAMPLES[option])
-    sets = {"": draft.scenario, "broker": draft.broker}
-    for key in BY_LONG[option].keys:
-        file, _, dotted = key.rpartition(":")
-        assert sets[file].get(dotted) is not None, key
-    refuse_impossible(scenario_of(draft))
+def test_mapped_options_set_the_keys_that_the_table_names() -> None:
+    for option, sample in SAMPLES.items():
+        draft = import_perftest(sample)
+        sets = {"": draft.scenario, "broker": draft.broker}
+        for key in BY_LONG[option].keys:
+            file, _, dotted = key.rpartition(":")
+            assert sets[file].get(dotted) is not None, (option, key)
+        refuse_impossible(scenario_of(draft))
 
 
-@pytest.mark.parametrize("flag", [f for f in FLAGS if not f.is_mapped], ids=lambda f: f.long)
-def test_an_option_without_a_counterpart_is_named_with_its_reason(flag: Any) -> None:
-    draft = import_perftest(f"--{flag.long} {'' if flag.takes is Takes.NOTHING else '1'}")
-    assert [(remark.option, remark.text) for remark in draft.left_out] == [
-        (f"--{flag.long}", flag.text)
-    ]
-    text = " ".join(files_of(draft, "test")[0].text.replace("#", " ").split())
-    assert f"--{flag.long}: {flag.text}" in text
+def test_options_without_a_counterpart_are_named_with_their_reasons() -> None:
+    for flag in (flag for flag in FLAGS if not flag.is_mapped):
+        draft = import_perftest(f"--{flag.long} {'' if flag.takes is Takes.NOTHING else '1'}")
+        said = [(remark.option, remark.text) for remark in draft.left_out]
+        assert said == [(f"--{flag.long}", flag.text)]
+        text = " ".join(files_of(draft, "test")[0].text.replace("#", " ").split())
+        assert f"--{flag.long}: {flag.text}" in text
 
 
 @pytest.mark.parametrize(
