@@ -120,6 +120,8 @@ class Submitter:
             ),
             "spark.executor.extraJavaOptions": _with_class_archive(),
             "spark.executor.memory": "512m",
+            # This machine may be busy with other things.
+            "spark.benchspark.executors.timeout": "300s",
             # Every place has this machine's files, simulated or not: nothing is to be fetched.
             "spark.jars.packages": "",
             "spark.driver.extraClassPath": DELTA,

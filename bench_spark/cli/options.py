@@ -19,7 +19,7 @@ import typer
 from bench_spark.cache import DEFAULT_STORE, STORE_VARIABLE
 from bench_spark.conf_files import shipped
 from bench_spark.errors import ConfigurationError
-from bench_spark.spark.launch import given_to_spark
+from bench_spark.spark.launch import given_to_spark, settings_in
 
 if TYPE_CHECKING:
     from bench_spark.config.ends import Ends
@@ -119,7 +119,9 @@ PackagesOption = Annotated[
     option(
         "--packages GROUP:ARTIFACT:VERSION",
         "A Maven package for Spark's class path, as hadoop-aws for a store on S3; repeatable.",
-        callback=given_to_spark("spark.jars.packages"),
+        callback=given_to_spark(
+            "--packages", lambda values: {"spark.jars.packages": ",".join(values)}
+        ),
     ),
 ]
 JarsOption = Annotated[
@@ -127,7 +129,15 @@ JarsOption = Annotated[
     option(
         "--jars FILE",
         "A jar for Spark's class path; repeatable.",
-        callback=given_to_spark("spark.jars"),
+        callback=given_to_spark("--jars", lambda values: {"spark.jars": ",".join(values)}),
+    ),
+]
+ConfOption = Annotated[
+    Texts,
+    option(
+        "--conf KEY=VALUE",
+        "A setting of Spark's, as spark.executor.memory=2g; repeatable.",
+        callback=given_to_spark("--conf", settings_in),
     ),
 ]
 FormatsOption = Annotated[
@@ -182,6 +192,7 @@ class SparkOptions:
     store: StoreOption = DEFAULT_STORE
     packages: PackagesOption = None
     jars: JarsOption = None
+    conf: ConfOption = None
     quiet: QuietOption = False
     verbose: VerboseOption = False
 
@@ -197,6 +208,7 @@ class SessionOptions:
     master: MasterOption = None
     packages: PackagesOption = None
     jars: JarsOption = None
+    conf: ConfOption = None
     quiet: QuietOption = False
     verbose: VerboseOption = False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
@@ -39,6 +41,17 @@ tables = typer.Typer(
 )
 
 LOCAL_MASTER = "local[*]"
+
+
+@contextmanager
+def _reading(store: Store, session: SparkOptions) -> Iterator[Any]:
+    """A session of this machine that can read the store."""
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
+        from bench_spark.spark.sql import require_readable
+
+        require_readable(spark, store)
+        yield spark
+
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 
@@ -91,7 +104,7 @@ def history(
         )
     outputs = parse_formats(formats)
     opened = existing_store(session.store)
-    with spark_session(LOCAL_MASTER, session.display()) as spark:
+    with _reading(opened, session) as spark:
         from bench_spark.spark.sql import table_history
 
         outputs.write(Rows.of_table(f"Commits of {table}", table_history(spark, opened, table)))
@@ -135,7 +148,7 @@ def sql(
     """
     outputs = parse_formats(formats)
     opened = existing_store(session.store)
-    with spark_session(LOCAL_MASTER, session.display()) as spark:
+    with _reading(opened, session) as spark:
         from bench_spark.spark.sql import run_query
 
         outputs.write(Rows.of_table("Answer", run_query(spark, opened, query)))
@@ -147,7 +160,7 @@ def rebuild(run: RunArgument, session: SparkOptions) -> None:
     """Compute the rolling metrics of a run anew from its events."""
     opened = existing_store(session.store)
     stored_run(opened, run)
-    with spark_session(LOCAL_MASTER, session.display()) as spark:
+    with _reading(opened, session) as spark:
         from bench_spark.spark.rebuild import rebuild_metrics
 
         rebuilt = rebuild_metrics(spark, opened, run)
@@ -167,7 +180,7 @@ def messages(run: RunArgument, session: SparkOptions, formats: FormatsOption = N
         raise ConfigurationError(
             f"messages: run {run} has no rows of every message; `--set trace={ALL}` makes them"
         )
-    with spark_session(LOCAL_MASTER, session.display()) as spark:
+    with _reading(opened, session) as spark:
         from bench_spark.spark.joins import rebuilt_section
 
         outputs.write(TraceReport(run, rebuilt_section(spark, opened, run, document["scenario"])))

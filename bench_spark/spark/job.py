@@ -6,8 +6,8 @@ packed environment for executors need not bring them.
 Proof that every executor sees the same store as the driver. On a cluster a local path names a
 different directory on every machine. The driver leaves a marker with a random content in the store,
 and every agent reads it before it touches the broker. A URI of an object store or HDFS is the same
-place everywhere, and an agent's Python has no credentials for it: there the rolling metrics prove,
-before the load, that Spark's executors can read it.
+place everywhere: there the rolling metrics prove, before the load, that Spark's executors can read
+it. An agent that traces single messages proves before it touches the broker that it can write them.
 
 Where the driver listens for its agents, and by what name they call it, are two Spark settings,
 because a cluster's administrator knows them and spark-submit carries them:
@@ -30,11 +30,11 @@ from pyspark import BarrierTaskContext, InheritableThread
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
-from bench_spark.agent.tracer import MakeMessageWriter
 from bench_spark.config.problems import shown_value
 from bench_spark.errors import ConfigurationError, StoreNotReady
 from bench_spark.process import watched
 from bench_spark.spark.session import JVM_GONE
+from bench_spark.trace.files import MessageDirectory
 
 CLOSING_SECONDS = 10.0
 
@@ -82,10 +82,16 @@ def start_workers(numbers: Iterable[int]) -> Iterable[int]:
 
 
 def in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None, messages: MakeMessageWriter | None
+    tasks: list[AgentTask], marker: StoreMarker | None, messages: MessageDirectory | None
 ) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
     """The body of the stage: task n carries out the n-th of these. `messages` makes the writers of
     rows of single messages, where these are traced."""
+
+    def preflight() -> None:
+        if marker is not None:
+            marker.prove_readable()
+        if messages is not None:
+            messages.prove_writable()
 
     def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
         context = BarrierTaskContext.get()
@@ -94,7 +100,7 @@ def in_task(
                 tasks[number],
                 attempt=context.attemptNumber(),
                 executor=context.getTaskInfos()[number].address,
-                preflight=marker.prove_readable if marker is not None else None,
+                preflight=preflight,
                 message_writer=messages,
             )
 
@@ -110,7 +116,7 @@ class AgentsJob:
         run_id: str,
         tasks: list[AgentTask],
         marker: StoreMarker | None,
-        messages: MakeMessageWriter | None,
+        messages: MessageDirectory | None,
     ) -> None:
         self.results: list[AgentResult] = []
         self.error: Exception | None = None

@@ -8,6 +8,7 @@ files itself and keeps its share (`messages/files.py`); else Spark moves the row
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from bench_spark.results.facts import TraceFacts, trace_section
 from bench_spark.spark.rebuild import windows_of_run
 from bench_spark.spark.session import JVM_GONE
 from bench_spark.spark.sql import arrow_table, read_table
+from bench_spark.store import s3
 from bench_spark.store.delta import Store
 from bench_spark.trace.files import KINDS, MessageDirectory, Share
 from bench_spark.trace.joining import (
@@ -163,7 +165,8 @@ class RunMessages:
         """Where agents put their files; None if they write none."""
         if not self._is_traced:
             return None
-        return MessageDirectory(self._store.table_uri(TABLE), self._store.is_local)
+        options = s3.for_executors(self._store.uri, os.environ)
+        return MessageDirectory(self._store.table_uri(TABLE), self._store.is_local, options)
 
     def time_late(self, committer: Committer, timeline: Timeline) -> None:
         """From now on join what agents cannot time, as its files are committed."""

@@ -112,24 +112,38 @@ def refuse_unshared_store(store: str, master: str) -> None:
         )
 
 
-_settings: dict[str, str] = {}
-"""Of the one JVM of this process, as this command's options have them."""
+_settings: dict[str, dict[str, str]] = {}
+"""Of the one JVM of this process, as each option of this command has them."""
 
 
-def given_to_spark(setting: str) -> Callable[[list[str] | None], list[str] | None]:
-    """The callback of an option whose values, behind commas, are a setting of Spark's."""
+def given_to_spark(
+    name: str, settings_of: Callable[[list[str]], dict[str, str]]
+) -> Callable[[list[str] | None], list[str] | None]:
+    """The callback of an option whose values are settings of Spark's."""
 
     def give(values: list[str] | None) -> list[str] | None:
-        _settings.pop(setting, None)
+        _settings.pop(name, None)
         if values:
             if is_submitted():
-                raise ConfigurationError(
-                    "--packages, --jars: spark-submit has made the class path; give them to it"
-                )
-            _settings[setting] = ",".join(values)
+                raise ConfigurationError(f"{name}: spark-submit has started Spark; give it there")
+            _settings[name] = settings_of(values)
         return values
 
     return give
+
+
+def settings_in(texts: list[str]) -> dict[str, str]:
+    """Settings of Spark's as `--conf` has them."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark.") or key == "spark.master":
+            raise ConfigurationError(
+                f"--conf: {shown_value(text)} is not KEY=VALUE with a setting of Spark's "
+                "(spark.KEY); the master is given by --master"
+            )
+        found[key] = value
+    return found
 
 
 @contextmanager
@@ -194,7 +208,8 @@ def _build(master: str | None, slots: int) -> Any:
     from bench_spark.spark.session import build_session, log_hint
 
     try:
-        return build_session(master, "bench-spark", _settings, slots)
+        given = {key: text for one in _settings.values() for key, text in one.items()}
+        return build_session(master, "bench-spark", given, slots)
     except BenchError:
         raise
     except Exception as error:  # Java's and py4j's errors have no common type.

@@ -38,7 +38,7 @@ from bench_spark.spark.merge import (
     ticks_between,
 )
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
-from bench_spark.spark.sql import arrow_table, require_readable, spark_uri
+from bench_spark.spark.sql import arrow_table, spark_uri
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
 from bench_spark.store.delta import Store
@@ -331,8 +331,6 @@ class RollingMetrics:
     def _prepare_start(self) -> bool:
         """Get ready for a query; says whether there is a checkpoint it will go on from."""
         self.stop()
-        # deltalake, which has opened the tables, needs neither jars nor Spark's credentials.
-        require_readable(self._spark, self._store)
         offsets = self._hadoop_path(f"{self._checkpoint}/offsets")
         has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
         if has_checkpoint:

@@ -41,7 +41,7 @@ from pyspark.sql import SparkSession
 
 from bench_spark import jars
 from bench_spark.conf_files import conf_path
-from bench_spark.errors import ConfigurationError, EnvironmentNotReady
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady, TooFewSlots
 from bench_spark.java import is_submitted, require_java
 from bench_spark.spark.launch import CONNECT, NO_CONNECT
 from bench_spark.store import s3
@@ -115,6 +115,11 @@ as on YARN and Kubernetes, Spark has waited for them before.)"""
 
 START_TIMEOUT, DEFAULT_START_TIMEOUT = "spark.benchspark.start.timeout", "300s"
 """How long a cluster may take until the load can start; see docs/cluster.md."""
+EXECUTORS_TIMEOUT, EXECUTORS_SECONDS = "spark.benchspark.executors.timeout", 15.0
+"""How long to wait for the first executor of a standalone cluster, which starts them at once where
+it can. YARN and Kubernetes may have to start machines: there the time to start is the default."""
+JVM_STARTS = 5
+"""An executor is a JVM like the driver's: where that one took so long to start, so will executors."""
 ENOUGH_QUIET_SECONDS = 10.0
 """Executors are too few, and none has come for so long: say so."""
 WAITING_WORD_SECONDS = 10.0
@@ -278,12 +283,29 @@ def executors(spark: SparkSession) -> int:
 
 def start_timeout(spark: SparkSession) -> float:
     """How many seconds a cluster may take to get executors, agents and rolling metrics going."""
-    text = spark.sparkContext.getConf().get(START_TIMEOUT, DEFAULT_START_TIMEOUT)
+    return _seconds(spark, START_TIMEOUT, DEFAULT_START_TIMEOUT)
+
+
+def executors_timeout(spark: SparkSession) -> float:
+    """How many seconds a cluster may take until its first executor is there."""
+    context = spark.sparkContext
+    if context.getConf().contains(EXECUTORS_TIMEOUT):
+        return _seconds(spark, EXECUTORS_TIMEOUT, "")
+    if master_of(spark).startswith(("yarn", "k8s")):
+        return start_timeout(spark)
+    jvm: Any = context._jvm
+    began_ms = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getStartTime()
+    started_ms = context._jsc.sc().startTime()
+    return max(EXECUTORS_SECONDS, JVM_STARTS * (started_ms - began_ms) / 1000)
+
+
+def _seconds(spark: SparkSession, setting: str, default: str) -> float:
+    text = spark.sparkContext.getConf().get(setting, default)
     jvm: Any = spark.sparkContext._jvm
     try:
         return float(jvm.org.apache.spark.network.util.JavaUtils.timeStringAsSec(text))
     except Py4JJavaError as error:
-        raise ConfigurationError(f"{START_TIMEOUT}: {text!r} is no time such as 300s") from error
+        raise ConfigurationError(f"{setting}: {text!r} is no time such as 300s") from error
 
 
 def wait_for_slots(
@@ -296,14 +318,22 @@ def wait_for_slots(
     """`free_slots`, once there are as many as wanted: a cluster's executors register one by one.
 
     Gives up at the timeout, or when there are some and no more have come for `quiet_seconds`; for
-    as long as the first took, if that was longer: a slow cluster gets more time.
+    as long as the first took, if that was longer: a slow cluster gets more time. Raises TooFewSlots
+    where not even one comes.
     """
+    first_seconds = executors_timeout(spark)
     began = unchanged_since = time.monotonic()
     next_word = began + WAITING_WORD_SECONDS
     slots = free_slots(spark)
     while slots < wanted and (now := time.monotonic()) < began + timeout_seconds:
         if slots and now - unchanged_since > quiet_seconds:
             break
+        if not slots and now - began > first_seconds:
+            raise TooFewSlots(
+                f"{master_of(spark)} has given no executor for {first_seconds:g} s: are its "
+                "workers there, and have they cores and memory free? "
+                f"{EXECUTORS_TIMEOUT} sets how long to wait"
+            )
         if now >= next_word:
             next_word = now + WAITING_WORD_SECONDS
             say(f"waiting for executors: {slots} slots after {now - began:.0f} s")

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady, StoreNotReady
 from bench_spark.spark.session import cause_of
+from bench_spark.store import s3
 from bench_spark.store.schema import PERCENTILES, TABLES
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def require_readable(spark: SparkSession, store: Store) -> None:
     try:
         log.getFileSystem(context._jsc.hadoopConfiguration()).exists(log)
     except Py4JJavaError as error:
-        why = one_line(cause_of(error))
+        words = cause_of(error)
+        why = s3.refusal(words) or one_line(words)
         if "S3AFileSystem" in why:
             hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
             why = f"it has no jars for S3; add --packages org.apache.hadoop:hadoop-aws:{hadoop}"
@@ -146,7 +148,6 @@ def register_tables(spark: SparkSession, store: Store, schema: str) -> None:
 
 def table_history(spark: SparkSession, store: Store, name: str) -> pa.Table:
     """The commits of a table that its log still has, newest first."""
-    require_readable(spark, store)
     found = _delta_table_class().forPath(spark, spark_uri(store.table_uri(name))).history()
     return arrow_table(
         found.selectExpr(
@@ -173,7 +174,6 @@ def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     """The answer to a query; what is wrong with it comes back as one line."""
     with _one_line_errors():
         refuse_unless_reading(spark, query)
-        require_readable(spark, store)
         create_views(spark, store)
         with _quiet_failing_tasks(spark):
             return arrow_table(spark.sql(query))

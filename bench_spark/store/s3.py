@@ -2,7 +2,9 @@
 
 deltalake writes the tables and follows the usual variables (AWS_ENDPOINT_URL, AWS_REGION and so
 on). Spark reads them by Hadoop's S3A, which knows the variables of credentials, but not these, so
-they become its settings. Credentials are no settings: both find them by their own chain.
+they become its settings. Credentials are no settings: both find them by their own chain. Spark
+hands those of the driver's variables on to its executors' JVM; their Python gets the same in its
+tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +18,20 @@ _NO_ANSWER = re.compile(
     r"(?:GET|PUT|POST|HEAD|DELETE) (https?://[^/\s]+)\S* .*error sending request.*"
 )
 
+_ROLES = "//169.254.169.254/"
+"""Asked for a role, as the last of the chain."""
+
+HANDED_ON = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("AWS_ALLOW_HTTP", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
+)
+"""What executors are told. Others may name files of the driver's machine."""
+
+_NO_CREDENTIALS = (
+    "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where the driver "
+    "runs, or give driver and executors a role"
+)
 _WRONG_CREDENTIALS = (
     "the server does not accept the credentials; look at AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or at the profile or role"
@@ -44,6 +60,8 @@ _MEANING = {
 def refusal(error: str) -> str | None:
     """What the text of an error says that quotes a server's answer, in words and without the
     answer, which may repeat parts of the request's signature; None for any other text."""
+    if _ROLES in error or "No AWS Credentials" in error:
+        return _NO_CREDENTIALS
     if (code := _CODE.search(error)) is not None:
         message = _MESSAGE.search(error)
         known = _MEANING.get(code[1]) or (
@@ -53,6 +71,13 @@ def refusal(error: str) -> str | None:
     if (unanswered := _NO_ANSWER.search(error)) is not None:
         return f"nobody answers at {unanswered[1]}; look at AWS_ENDPOINT_URL and the network"
     return None
+
+
+def for_executors(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The driver's place and credentials for a store there, as deltalake takes them."""
+    if not uri.startswith(("s3://", "s3a://")):
+        return {}
+    return {name: environment[name] for name in HANDED_ON if name in environment}
 
 
 def hadoop_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Parquet files of the table `messages`, written where the agent runs.
 
 They are too many rows for the link to the driver: files go straight into the table's directory, and
-only their names travel. What no commit names does not exist for any reader. Executors load this: no
-deltalake.
+only their names travel. What no commit names does not exist for any reader. Executors load this: a
+store that is no directory is written by deltalake, which is loaded for it alone.
 
 All rows of a message belong to one share, whoever wrote them. Each share reads every file and keeps
 its own rows: for some millions of messages that is several times cheaper than to have Spark read
@@ -11,8 +11,10 @@ the rows one by one and bring them together.
 
 from __future__ import annotations
 
+import secrets
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +24,7 @@ from pyarrow import fs
 
 from bench_spark.agent.timeline import MEASURE, PHASES
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, TraceSetup
-from bench_spark.errors import StoreError
+from bench_spark.errors import StoreError, StoreNotReady
 from bench_spark.store.arrow import MESSAGES
 from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS, Mask
 
@@ -85,6 +87,8 @@ class MessageDirectory:
 
     table_uri: str
     is_local: bool
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What deltalake is told beside its own environment: the driver's place and credentials."""
 
     def __call__(self, setup: TraceSetup) -> ParquetMessages:
         return ParquetMessages(setup, self.filesystem())
@@ -92,8 +96,38 @@ class MessageDirectory:
     def filesystem(self) -> fs.FileSystem:
         if self.is_local:
             return fs.SubTreeFileSystem(self.table_uri, fs.LocalFileSystem())
-        filesystem, path = fs.FileSystem.from_uri(self.table_uri)
-        return fs.SubTreeFileSystem(path, filesystem)
+        try:
+            from deltalake.fs import DeltaStorageHandler
+        except ImportError:
+            raise StoreNotReady(
+                f"trace: on {socket.gethostname()} the Python package deltalake is missing, which "
+                f"writes rows of messages into {self.table_uri}: install it there, ship "
+                "`make archive` without FOR=executors, or leave trace off"
+            ) from None
+        return fs.PyFileSystem(DeltaStorageHandler(self.table_uri, dict(self.options)))
+
+    def prove_writable(self) -> None:
+        """Raise StoreNotReady on a machine that cannot write there, by a file that is deleted."""
+        trial = f".writable-{secrets.token_hex(8)}"
+        try:
+            filesystem = self.filesystem()
+            with filesystem.open_output_stream(trial) as stream:
+                pq.write_table(MESSAGES.empty_table(), stream)
+            filesystem.delete_file(trial)
+        except OSError as error:
+            raise StoreNotReady(
+                f"trace: {socket.gethostname()} cannot write rows of messages into "
+                f"{self.table_uri}: {_reason(error)}"
+            ) from error
+
+
+def _reason(error: OSError) -> str:
+    if error.strerror:
+        return error.strerror
+    # deltalake's words, so it is here.
+    from bench_spark.store.delta import in_one_line
+
+    return in_one_line(error)
 
 
 class ParquetMessages:
@@ -116,8 +150,9 @@ class ParquetMessages:
                 )
                 size_bytes = stream.tell()
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise StoreError(f"trace: agent {setup.agent} cannot write {path}: {reason}") from error
+            raise StoreError(
+                f"trace: agent {setup.agent} cannot write {path}: {_reason(error)}"
+            ) from error
         return MessageFile(number, path, size_bytes, table.num_rows)
 
     def _make_directory(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from views_in_memory import views_in_memory
 
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import RunError, StoreNotReady
+from bench_spark.report.live import Steps
+from bench_spark.spark.engine import Engine
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.windows import RunWindows
 from bench_spark.store.delta import Store
@@ -317,12 +320,10 @@ def test_waiting_for_a_query_that_has_ended_says_so(store: Store, metrics: Rolli
         metrics._await_marker(("never", 0), timeout_seconds=60)
 
 
-def test_a_store_that_spark_cannot_read_is_said_before_the_load(
+def test_a_store_that_spark_cannot_read_is_said_before_any_run(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with S3 and no hadoop-aws on the class path: deltalake needs no jar."""
-    metrics = RollingMetrics(spark, store)
     monkeypatch.setattr(store, "table_uri", lambda name: f"nowhere://bucket/{name}")
     with pytest.raises(StoreNotReady, match=r'Spark cannot read it: .*"nowhere"'):
-        metrics.make_ready()
-    metrics.close()
+        Engine(spark, store, Steps(io.StringIO()))

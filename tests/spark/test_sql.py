@@ -21,6 +21,7 @@ from bench_spark.spark.sql import (
     create_views,
     refuse_unless_reading,
     registration,
+    require_readable,
     run_query,
     view_statements,
 )
@@ -351,7 +352,7 @@ def files_in(store: Store) -> set[str]:
 
 def test_a_store_on_s3_without_jars_for_it_is_refused_with_the_package(spark: SparkSession) -> None:
     with pytest.raises(StoreNotReady) as refused:
-        run_query(spark, Store("s3://bucket/store"), "SELECT 1")
+        require_readable(spark, Store("s3://bucket/store"))
     said = str(refused.value)
     assert "Spark cannot read it: it has no jars for S3; add --packages" in said
     assert said.endswith(f"--packages {delta_set().hadoop_aws}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.store.s3 import hadoop_settings, refusal
+from bench_spark.store.s3 import for_executors, hadoop_settings, refusal
 
 ANSWER = (
     "Generic S3 error : Error performing PUT https://bucket.s3.amazonaws.com/x in 5ms - Server "
@@ -30,6 +30,21 @@ def test_a_refusal_is_said_in_words_without_the_servers_answer(code: str, senten
     assert said.startswith(sentence)
     assert said.endswith(f"({code})")
     assert "AKSECRET" not in said
+
+
+def test_credentials_that_nobody_has_are_asked_for_where_the_driver_runs() -> None:
+    """deltalake asks the machine for a role at last; these are its words and Hadoop's."""
+    for words in (
+        "Generic S3 error : Error performing PUT http://169.254.169.254/latest/api/token in 2 ms",
+        "NoAuthWithAWSException: No AWS Credentials provided by TemporaryAWSCredentialsProvider",
+    ):
+        assert (refusal(words) or "").startswith("no credentials were found; set AWS_ACCESS_KEY_ID")
+
+
+def test_executors_get_no_credentials_for_a_store_elsewhere() -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SHARED_CREDENTIALS_FILE": "/home/me/keys"}
+    assert for_executors("hdfs://name-node/bench", keys) == {}
+    assert for_executors("s3://bucket/bench", keys) == {"AWS_ACCESS_KEY_ID": "key"}
 
 
 def test_other_errors_are_left_as_they_are() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from object_store import BUCKET, SECRET, s3_server
+from pyarrow.fs import FileSelector
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import TRACE_DTYPE, MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.driver.committer import Committer
-from bench_spark.errors import StoreError
+from bench_spark.errors import StoreError, StoreNotReady
 from bench_spark.store.arrow import MESSAGES
 from bench_spark.store.delta import Store
+from bench_spark.store.s3 import for_executors
 from bench_spark.trace.files import MessageDirectory, ParquetMessages, message_table
 
 SETUP = TraceSetup(
@@ -147,6 +151,58 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     writer = MessageDirectory(str(blocked), is_local=True)(SETUP)
     with pytest.raises(StoreError, match=r"trace: agent 2 cannot write run/2-0-000000.parquet"):
         writer.write(0, 0, [rows(MessageEvent.SENT)])
+
+
+def test_a_directory_that_this_machine_cannot_write_is_refused_with_nothing_left(
+    tmp_path: Path,
+) -> None:
+    MessageDirectory(str(tmp_path), is_local=True).prove_writable()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(
+        StoreNotReady, match=r"cannot write rows of messages into .*: .*No such file"
+    ):
+        MessageDirectory(str(tmp_path / "absent"), is_local=True).prove_writable()
+
+
+def test_a_store_elsewhere_without_deltalake_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from `make archive FOR=executors`."""
+    monkeypatch.setitem(sys.modules, "deltalake.fs", None)
+    with pytest.raises(StoreNotReady, match="install it there, ship `make archive`") as no:
+        MessageDirectory("hdfs://name-node/bench/messages", is_local=False).prove_writable()
+    assert "\n" not in str(no.value)
+
+
+def test_a_store_that_does_not_answer_is_refused_in_one_sentence() -> None:
+    with pytest.raises(StoreNotReady, match="Connection refused") as refused:
+        MessageDirectory("hdfs://127.0.0.1:9/bench/messages", is_local=False).prove_writable()
+    assert "\n" not in str(refused.value)
+
+
+def test_files_of_messages_are_written_with_the_drivers_place_and_credentials(
+    tmp_path: Path,
+) -> None:
+    """The environment of this process has none."""
+    with s3_server(tmp_path) as environment:
+        uri = f"s3://{BUCKET}/store"
+        options = for_executors(uri, {**environment, "AWS_PROFILE": "mine"})
+        assert options == environment
+        store = Store(uri, environment).open()
+        directory = MessageDirectory(store.table_uri("messages"), False, options)
+        directory.prove_writable()
+        file = directory(SETUP).write(0, 0, [rows(MessageEvent.SENT, MessageEvent.RECEIVED)])
+        committer = Committer(store, "run", live=False)
+        committer.add_files(2, 0, [file])
+        committer.close()
+        assert committer.error is None
+        assert len(store.read("messages")) == 2
+        found = directory.filesystem().get_file_info(FileSelector("", recursive=True))
+        assert [each.path for each in found if "writable" in each.path] == []
+        nobody = {name: text for name, text in options.items() if "KEY" not in name}
+        with pytest.raises(StoreNotReady, match="no credentials were found; set AWS_ACCESS_KEY_ID"):
+            MessageDirectory(store.table_uri("messages"), False, nobody).prove_writable()
+    assert SECRET not in repr(directory)
 
 
 def test_a_file_travels_by_name() -> None:
