@@ -99,6 +99,7 @@ ensure_test_packages() {
     is_command mosquitto_sub || missing+=(mosquitto-clients)
     is_command chromium chromium-browser google-chrome || missing+=(chromium)
     is_command ip || missing+=(iproute2)
+    compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || missing+=(libfaketime)
     if [ ${#missing[@]} = 0 ]; then
         return
     fi

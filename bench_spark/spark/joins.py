@@ -1,16 +1,17 @@
 """Rows of single messages in the life of a run: where they go, what is timed late, the join.
 
 The exact join of `messages` by ID: what was sent with what was confirmed and received. All rows of
-a message are brought together, numpy joins them (`messages/joining.py`), and only sums leave the
+a message are brought together, numpy joins them (`trace/joining.py`), and only sums leave the
 executor. Where the store is a directory and the messages are not too many, each task reads the
-files itself and keeps its share (`messages/files.py`); else Spark moves the rows.
+files itself and keeps its share (`trace/files.py`); else Spark moves the rows. What executors call
+is in `trace`: this module loads deltalake, which they need not have.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,7 +38,7 @@ from bench_spark.spark.session import JVM_GONE
 from bench_spark.spark.sql import arrow_table, read_table
 from bench_spark.store import s3
 from bench_spark.store.delta import Store
-from bench_spark.trace.files import KINDS, MessageDirectory, Share
+from bench_spark.trace.files import KINDS, MessageDirectory, join_shares
 from bench_spark.trace.joining import (
     BLOCK_MESSAGES,
     PARTS,
@@ -82,10 +83,10 @@ def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule
     if store.is_local and partitions <= MOST_SHARES:
         directory = Path(store.table_uri("messages"))
         paths = [str(directory / path) for path in files]
-        join = partial(_join_share, paths=paths, run_id=run_id, shares=partitions, rule=rule)
+        join = partial(join_shares, paths=paths, run_id=run_id, shares=partitions, rule=rule)
         together = spark.range(0, partitions, 1, partitions)
     else:
-        join = partial(_join, rule=rule)
+        join = partial(join_parts, rule=rule)
         together = _rows(_of_run(spark, store, run_id)).repartition(
             partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
         )
@@ -112,22 +113,6 @@ def rebuilt_section(
 
 def _of_run(spark: SparkSession, store: Store, run_id: str) -> DataFrame:
     return read_table(spark, store, "messages").where(f.col("run_id") == run_id)
-
-
-def _join(batches: Iterator[pa.RecordBatch], rule: JoinRule) -> Iterator[pa.RecordBatch]:
-    return join_parts(batches, rule)
-
-
-def _join_share(
-    batches: Iterator[pa.RecordBatch],
-    paths: Sequence[str],
-    run_id: str,
-    shares: int,
-    rule: JoinRule,
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            yield from join_parts(Share(run_id, number, shares).rows_of(paths), rule)
 
 
 def _rows(messages: DataFrame) -> DataFrame:

@@ -38,7 +38,7 @@ from bench_spark.spark.merge import (
     ticks_between,
 )
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
-from bench_spark.spark.sql import arrow_table, spark_uri
+from bench_spark.spark.sql import arrow_table, spark_uri, why_unreadable
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
 from bench_spark.store.delta import Store
@@ -318,7 +318,8 @@ class RollingMetrics:
         query = self._query
         error = query.exception() if query is not None else None
         if error is not None:
-            text = f"rolling metrics stopped: {cause_of(error)}{log_hint()}"
+            why = why_unreadable(self._spark, error)
+            text = f"rolling metrics stopped: {why}{log_hint()}"
             raise RunError(text) from error
 
     def _restart_if_ended(self) -> None:

@@ -119,7 +119,7 @@ EXECUTORS_TIMEOUT, EXECUTORS_SECONDS = "spark.benchspark.executors.timeout", 15.
 """How long to wait for the first executor of a standalone cluster, which starts them at once where
 it can. YARN and Kubernetes may have to start machines: there the time to start is the default."""
 JVM_STARTS = 5
-"""An executor is a JVM like the driver's: where that one took so long to start, so will executors."""
+"""An executor is a JVM like the driver's: on a slow cluster both take long to start."""
 ENOUGH_QUIET_SECONDS = 10.0
 """Executors are too few, and none has come for so long: say so."""
 WAITING_WORD_SECONDS = 10.0
@@ -294,8 +294,8 @@ def executors_timeout(spark: SparkSession) -> float:
     if master_of(spark).startswith(("yarn", "k8s")):
         return start_timeout(spark)
     jvm: Any = context._jvm
-    began_ms = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getStartTime()
-    started_ms = context._jsc.sc().startTime()
+    began_ms: int = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getStartTime()
+    started_ms: int = context._jsc.sc().startTime()
     return max(EXECUTORS_SECONDS, JVM_STARTS * (started_ms - began_ms) / 1000)
 
 

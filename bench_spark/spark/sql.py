@@ -51,12 +51,21 @@ def require_readable(spark: SparkSession, store: Store) -> None:
     try:
         log.getFileSystem(context._jsc.hadoopConfiguration()).exists(log)
     except Py4JJavaError as error:
-        words = cause_of(error)
-        why = s3.refusal(words) or one_line(words)
-        if "S3AFileSystem" in why:
-            hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
-            why = f"it has no jars for S3; add --packages org.apache.hadoop:hadoop-aws:{hadoop}"
+        why = why_unreadable(spark, error)
         raise StoreNotReady(f"{store!r} can be opened, but Spark cannot read it: {why}") from error
+
+
+def why_unreadable(spark: SparkSession, error: BaseException) -> str:
+    """What keeps Spark's driver or executors from reading a store, in one line."""
+    words = cause_of(error)
+    if "S3AFileSystem" in words:
+        jvm: Any = spark.sparkContext._jvm
+        hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        return (
+            "its class path has no jars for S3; add --packages "
+            f"org.apache.hadoop:hadoop-aws:{hadoop}"
+        )
+    return s3.refusal(words) or one_line(words)
 
 
 def read_table(spark: SparkSession, store: Store, name: str) -> DataFrame:

@@ -26,7 +26,7 @@ from bench_spark.agent.timeline import MEASURE, PHASES
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.errors import StoreError, StoreNotReady
 from bench_spark.store.arrow import MESSAGES
-from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS, Mask
+from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS, JoinRule, Mask, join_parts
 
 ROWS_AT_ONCE = 256 * 1024
 _WORDS = ("run_id", "kind", "phase")
@@ -66,6 +66,19 @@ class Share:
         block = sequence.fill_null(0).to_numpy() // BLOCK_MESSAGES
         held: Mask = (block + producer.fill_null(0).to_numpy()) % self.shares == self.number
         return held
+
+
+def join_shares(
+    batches: Iterable[pa.RecordBatch],
+    paths: Sequence[str],
+    run_id: str,
+    shares: int,
+    rule: JoinRule,
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: numbers of shares in, rows of `PARTS` out."""
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from join_parts(Share(run_id, number, shares).rows_of(paths), rule)
 
 
 def _coded(words: pa.DictionaryArray, codes: Mapping[str, int]) -> npt.NDArray[np.int8]:

@@ -354,7 +354,7 @@ def test_a_store_on_s3_without_jars_for_it_is_refused_with_the_package(spark: Sp
     with pytest.raises(StoreNotReady) as refused:
         require_readable(spark, Store("s3://bucket/store"))
     said = str(refused.value)
-    assert "Spark cannot read it: it has no jars for S3; add --packages" in said
+    assert "Spark cannot read it: its class path has no jars for S3; add --packages" in said
     assert said.endswith(f"--packages {delta_set().hadoop_aws}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,8 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
 
 FOR_EXECUTORS = (
-    *("agent", "plan", "data", "transports", "config", "core"),
-    *("store/arrow", "spark/merge", "spark/ticks"),
+    *("agent", "plan", "data", "transports", "config", "core", "trace"),
+    *("store/arrow", "spark/merge", "spark/job"),
 )
 
 PINNED = re.compile(
@@ -62,6 +64,16 @@ def test_the_package_asks_for_ranges() -> None:
         operators = {specifier.operator for specifier in requirement.specifier}
         assert ">=" in operators, requirement
         assert "==" not in operators, requirement
+
+
+def test_what_executors_are_called_with_loads_nothing_that_only_drivers_have() -> None:
+    """Functions travel by the name of their module: agents, rolling metrics, joins of messages."""
+    called = "bench_spark.spark.job, bench_spark.spark.merge, bench_spark.trace.files"
+    absent = sorted(
+        name.replace("-", "_") for name in DRIVER_ONLY - {"pyspark", "delta-spark", "pandas"}
+    )
+    block = f"import sys; sys.modules.update(dict.fromkeys({[*absent, 'delta']}))"
+    subprocess.run([sys.executable, "-c", f"{block}; import {called}"], check=True)
 
 
 def test_the_archive_for_executors_holds_no_requirement_that_only_drivers_load() -> None:
