@@ -22,7 +22,7 @@ from patience import eventually
 from refused import check_refused
 
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID, StoreError
-from bench_spark.jars import jar_set, known_sets
+from bench_spark.jars import delta_set, jar_set
 from bench_spark.store.delta import Store
 from benchmarks.standalone import HERE, ROOT, Cluster, standalone
 
@@ -189,10 +189,9 @@ def test_spark_answers_queries_by_jars_or_packages_and_other_commands_need_neith
 ) -> None:
     query = f"SELECT count(*) AS rows FROM events WHERE run_id = '{RUN}'"
     jars = [f"--jars={jar}" for jar in jar_set("hadoop-aws", say=print)]
-    (package,) = (known for known in known_sets()["hadoop-aws"].sha256 if ":hadoop-aws:" in known)
     # Ivy's files, and no ~/.m2: what the machine has gathered there does not help.
     ivy = f"--conf=spark.jars.ivy={ROOT / 'build' / 'ivy-of-s3'}"
-    for brought in (jars, [f"--packages={package}", ivy]):
+    for brought in (jars, [f"--packages={delta_set().hadoop_aws}", ivy]):
         (row,) = json.loads(on_s3.call("sql", query, "--format", "json", *brought))
         assert row["rows"] > 0
     assert RUN in on_s3.call("runs")
@@ -229,7 +228,6 @@ def test_two_runs_at_once_lose_no_row(on_s3: OnS3) -> None:
 
 
 def test_spark_without_jars_for_s3_is_said_before_the_load(on_s3: OnS3, run: Watched) -> None:
-    (package,) = (known for known in known_sets()["hadoop-aws"].sha256 if ":hadoop-aws:" in known)
     options = {
         "live": on_s3.on_cluster()[:2],
         "not-live": [*on_s3.on_cluster()[:2], "--no-live"],
@@ -238,7 +236,10 @@ def test_spark_without_jars_for_s3_is_said_before_the_load(on_s3: OnS3, run: Wat
         code, out, err = on_s3.end(
             on_s3.start("run", "steady", "--broker=loopback", "--run-id", name, *given)
         )
-        words = "Spark cannot read it: its class path has no jars", f"add --packages {package}"
+        words = (
+            "Spark cannot read it: its class path has no jars",
+            f"add --packages {delta_set().hadoop_aws}",
+        )
         check_refused(code, out + err, *words, store=URI, environment=on_s3.environment)
 
 
