@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ axes:
 """
 JOB_SECONDS_AT_MOST = 900
 URI = f"s3://{BUCKET}/store"
-RUN, RATE, SECONDS = "on-s3", 600, 20
+RUN, RATE, WARMUP_SECONDS, SECONDS = "on-s3", 600, 1, 30
 # Room for the executors of two applications on two workers.
 CORES_OF_A_WORKER, CORES_OF_A_RUN = 4, 4
 
@@ -127,20 +126,20 @@ def run(on_s3: OnS3) -> Watched:
     overrides = (
         *("agents=2", "producers=2", "consumers=2", "destinations=2", "trace=all"),
         *(f"load.rate_per_second={RATE}", f"phases.measure_seconds={SECONDS}"),
-        "phases.warmup_seconds=1",
+        f"phases.warmup_seconds={WARMUP_SECONDS}",
     )
     running = on_s3.start(
         *("run", "steady", "--broker=loopback", "--run-id", RUN, *on_s3.on_cluster()),
         *("--format=json", *(f"--set={override}" for override in overrides)),
     )
 
-    def has_measured() -> bool:
+    def is_claimed() -> bool:
         try:
-            return bool(on_s3.store.read("metrics", columns=["run_id"], run_id=RUN).num_rows)
+            return bool(on_s3.store.read("runs", columns=["run_id"], run_id=RUN).num_rows)
         except StoreError:
             return False
 
-    assert eventually(lambda: has_measured() or running.poll() is not None, JOB_SECONDS_AT_MOST)
+    assert eventually(lambda: is_claimed() or running.poll() is not None, JOB_SECONDS_AT_MOST)
     watching = on_s3.start("watch", RUN)
     code, out, err = on_s3.end(running)
     measured(code, out, err)
@@ -161,14 +160,8 @@ def test_two_executors_carry_a_run_out_and_every_message_is_joined_by_spark(run:
 def test_rolling_metrics_come_while_the_load_runs(on_s3: OnS3, run: Watched) -> None:
     (row,) = on_s3.store.read("runs", run_id=RUN).to_pylist()
     windows = on_s3.store.read("metrics", run_id=RUN, window="rolling").to_pylist()
-    first: dict[datetime, datetime] = {}
-    for window in sorted(windows, key=lambda window: window["written_at"]):
-        first.setdefault(window["window_end"], window["written_at"])
-    # On an idle machine some 3 s; nothing of a load that is over is live.
-    delays = [(written - end).total_seconds() for end, written in sorted(first.items())]
-    print(f"live rows: {sorted(delays)}")
-    assert min(first.values()) < row["measured_until"].replace(tzinfo=UTC)
-    assert max(delays) < SECONDS
+    assert min(window["written_at"] for window in windows) < row["measured_until"]
+    assert len({window["window_end"] for window in windows}) == SECONDS + WARMUP_SECONDS
     (live,) = (each for each in run.result["audit"]["checks"] if each["name"] == "live")
     assert live["text"].startswith("the newest live metrics came"), live
 
