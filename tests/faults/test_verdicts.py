@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pika
 import psutil
 import pytest
 from contract import eventually
@@ -123,6 +124,32 @@ def test_amqp_messages_with_automatic_acks_that_never_reach_the_consumer_are_no_
     assert outcome.status == "degraded"
     assert outcome.exit_code in (4, 5)
     assert counts["lost"] + counts["indeterminate"] > 0.001 * counts["sent"]
+
+
+def test_confirmed_messages_that_are_gone_end_with_the_exit_code_of_lost_data(
+    rabbitmq_broker: Broker, carry_out: CarryOut
+) -> None:
+    """Somebody empties the queue of a consumer that is behind."""
+
+    def empty(loading: Loading) -> None:
+        loading.sleep_until(1)
+        connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_broker.uri))
+        channel = connection.channel()
+        assert eventually(lambda: channel.queue_purge("emptied").method.message_count)
+        connection.close()
+
+    outcome = carry_out(
+        rabbitmq_broker,
+        empty,
+        load={"rate_per_second": RATE},
+        consumer={"rate_per_second": 20},
+        amqp={"confirms": 100, "ack": "manual", "prefetch": 1, "queue": {"name": "emptied"}},
+    )
+    lost = outcome.counts["lost"]
+    assert lost > 0
+    assert outcome.closes
+    assert (outcome.status, outcome.exit_code) == ("degraded", 5)
+    assert outcome.check("loss").startswith(f"fail: {lost} confirmed messages lost")
 
 
 def test_bodies_too_small_for_a_number_that_never_arrive_are_no_valid_run(
