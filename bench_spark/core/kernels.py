@@ -8,8 +8,9 @@ every byte is read as `np.int64(data[i])`.
 Each array of a call costs: numba takes 30 ns to pass an array of integers, and 85 ns to pass one of
 a structured type. So kernels that are called for every read or write take state and rows as plain
 arrays of 64-bit words, whose places have names (`state[_CHANNEL]`; rows by `put_received` and
-`put_outcome` of `transports/sockets/buffers.py`). Structured arrays, whose fields have names by
-themselves, are for kernels that are called once for many rows, as those of the recorder are.
+`put_outcome` of `transports/sockets/buffers.py`), or look at them as records whose fields have
+names (`words.view(PARTY_DTYPE)`, which costs a kernel nothing). Structured arrays are for kernels
+that are called once for many rows.
 
 numba compiles a kernel for the types of its arguments when it is first called with them, which
 takes from a tenth of a second to seconds. So a module with kernels has a function that calls each
