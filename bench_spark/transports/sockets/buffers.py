@@ -221,14 +221,10 @@ class OutcomeRows(RowBuffer):
     def __init__(self) -> None:
         super().__init__(OUTCOME_DTYPE)
         self._nothing = no_outcomes()
-        self._taken = no_outcomes()
 
     def take(self) -> Outcomes:
-        """What was collected; it is other outcomes after the next call."""
-        if not self.count:
-            return self._nothing
-        self._taken.rows = self._take_rows()
-        return self._taken
+        """What was collected; its rows are written over after the next call."""
+        return Outcomes(self._take_rows()) if self.count else self._nothing
 
 
 class Arrivals(RowBuffer):
@@ -249,7 +245,6 @@ class Arrivals(RowBuffer):
         self.headers: list[Headers] = []
         self._wants_more = self.wants_bodies or self.wants_headers
         self._nothing = nothing_received()
-        self._taken = nothing_received()
 
     def add_row(self, row: Row) -> None:
         """One message, in the order of `Row`; of its body at least the envelope."""
@@ -269,12 +264,11 @@ class Arrivals(RowBuffer):
         self.headers += run.headers or ()
 
     def take(self) -> Received:
-        """What was collected; it is other messages after the next call."""
+        """What was collected; its rows are written over after the next call."""
         if not self.count:
             return self._nothing
         if not self._wants_more:
-            self._taken.rows = self._take_rows()
-            return self._taken
+            return Received(self._take_rows())
         bodies, headers = self.bodies, self.headers
         self.bodies, self.headers = [], []
         return Received(
