@@ -135,7 +135,8 @@ def call(
 
 def refused(python: Path, directory: Path) -> Iterator[tuple[str, str]]:
     """What a run says on a Spark that no Delta Lake fits."""
-    done = call(python, directory, "run", "steady", "--broker", "loopback", ends=(EXIT_PREFLIGHT,))
+    loopback = ("--broker", "loopback", "--quiet")
+    done = call(python, directory, "run", "steady", *loopback, ends=(EXIT_PREFLIGHT,))
     said = done.stderr.strip().splitlines()
     if len(said) != 1 or "no Delta Lake fits Spark" not in said[0]:
         raise Failed(f"not refused in one sentence: {done.stderr[-800:]}")

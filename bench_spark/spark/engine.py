@@ -22,7 +22,7 @@ from bench_spark.results.document import RunSummary
 from bench_spark.runs import RunConfig
 from bench_spark.spark.datasets import DatasetRows
 from bench_spark.spark.job import start_worker, start_workers
-from bench_spark.spark.metrics import RollingMetrics, usual_trigger_seconds
+from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.run import Display, Run
 from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots
 from bench_spark.spark.sql import require_readable
@@ -47,7 +47,7 @@ class Engine:
         """`trigger_seconds`: time between two batches of the rolling metrics."""
         # deltalake, which has opened the tables, needs neither jars nor Spark's credentials.
         require_readable(spark, store)
-        self._trigger_seconds = trigger_seconds or usual_trigger_seconds(store)
+        self._trigger_seconds = trigger_seconds or DEFAULT_TRIGGER_SECONDS
         self._start_timeout = start_timeout(spark)
         self._spark = spark
         self._store = store

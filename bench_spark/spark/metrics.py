@@ -11,6 +11,7 @@ before the end is not written twice, because each carries the query's id and its
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench_spark.core.clock import NANOSECONDS, Clock
@@ -37,8 +40,8 @@ from bench_spark.spark.merge import (
     read_tick_rows,
     ticks_between,
 )
-from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
-from bench_spark.spark.sql import arrow_table, spark_uri, why_unreadable
+from bench_spark.spark.session import cause_of, executors, is_alive, log_hint, master_of
+from bench_spark.spark.sql import arrow_table, read_table, spark_uri, why_unreadable
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
 from bench_spark.store.delta import Store
@@ -48,11 +51,6 @@ USUAL_DELAY_SECONDS = 5.0
 on a busy machine. What takes longer is late."""
 WINDOW_EVERY_SECONDS = 1.0
 """A rolling window ends with every tick."""
-
-
-def usual_trigger_seconds(store: Store) -> float:
-    """How far apart batches are where nobody has said it."""
-    return HDFS_TRIGGER_SECONDS if store.uri.startswith("hdfs:") else DEFAULT_TRIGGER_SECONDS
 
 
 def late_after(trigger_seconds: float) -> float:
@@ -112,9 +110,6 @@ SETUP = "setup"
 """Role and phase of the marker rows: they count nothing, but their batch can be awaited."""
 
 DEFAULT_TRIGGER_SECONDS = 2.0
-HDFS_TRIGGER_SECONDS = 1.0
-"""On HDFS an append takes up to 1.1 s, and a row waits for two: its own and that of `metrics`. So a
-batch begins as soon as the one before has ended."""
 
 CLOCKS_DIFFER_BY = timedelta(minutes=2)
 """Times of commits may be given by a file server: look so much further back for a run's first."""
@@ -123,8 +118,12 @@ START_SECONDS = 300.0
 """How long a query may take to start on a slow machine."""
 
 MOST_PROOFS = 10
-"""Rows that are sent through a query until one is in time; then the run starts in any case, and its
+"""Rows that are sent through a query until it is warm; then the run starts in any case, and its
 audit says how late the metrics were."""
+MOST_WARMED = 64
+"""Executors that are warmed; each is a part of one query."""
+STILL_FASTER = 0.8
+"""A row that took less than this part of the time of the one before: the next may again."""
 
 _PLAIN_EXECUTION = {
     "spark.sql.codegen.wholeStage": "false",
@@ -269,14 +268,34 @@ class RollingMetrics:
         """See one more row all the way through the query that is running, in due time.
 
         Agents that have started since the last one may have taken the Python worker that it went
-        through: the executor then starts another, which is to be ready before the load as well. A
-        row that is late is followed by another: the JVMs of a slow cluster get faster with use.
+        through: the executor then starts another, which is to be ready before the load as well. The
+        JVMs of a cluster get faster with use: a row is followed by another until one is in time
+        and took as long as the one before.
         """
+        self._prove(self._warm_executors, timeout_seconds)
+        before = math.inf
         for _ in range(MOST_PROOFS):
             began = time.monotonic()
             self._prove(lambda: self._append_marker(self._application), timeout_seconds)
-            if time.monotonic() - began <= late_after(self._trigger_seconds):
+            took = time.monotonic() - began
+            if STILL_FASTER * before <= took <= late_after(self._trigger_seconds):
                 return
+            before = took
+
+    def _warm_executors(self) -> _Marker:
+        """Read the markers on every executor at once; returns another.
+
+        Any executor with a free slot may get the next batch. The first on it waits for a Python
+        worker and for the classes that read `events`: 15 s on a busy machine, with all later rows
+        behind it.
+        """
+        spark = self._spark
+        events = read_table(spark, self._store, "events")
+        merged = self._merged(events.where(f.col("run_id") == self._application))
+        with _settings(spark, _PLAIN_EXECUTION):
+            copies = [merged] * min(executors(spark), MOST_WARMED)
+            arrow_table(reduce(DataFrame.unionAll, copies))
+        return self._append_marker(self._application)
 
     def _prove(self, begin: Callable[[], _Marker], timeout_seconds: float) -> None:
         try:
@@ -348,9 +367,8 @@ class RollingMetrics:
             .options(**start_from)
             .load(spark_uri(self._store.table_uri("events")))
         )
-        merge = merge_files_on_executors if self._store.is_local else merge_on_executors
         writer = (
-            merge(events)
+            self._merged(events)
             .writeStream.queryName("rolling-metrics")
             .option("checkpointLocation", self._checkpoint)
             .foreachBatch(self._on_batch)
@@ -368,6 +386,10 @@ class RollingMetrics:
         self._query_id = str(self._query.id)
         self._has_id.set()
         return self._query
+
+    def _merged(self, events: DataFrame) -> DataFrame:
+        merge = merge_files_on_executors if self._store.is_local else merge_on_executors
+        return merge(events)
 
     @property
     def _hadoop_conf(self) -> Any:

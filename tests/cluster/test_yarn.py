@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from bench_spark.store.delta import Store
 
 pytestmark = pytest.mark.yarn
 
-RATE, WARMUP_SECONDS, SECONDS = 500, 1, 12
+RATE, WARMUP_SECONDS, SECONDS = 500, 1, 20
 SMALL = {"EXECUTOR_MEMORY": "512m", "EXECUTOR_OVERHEAD": "512m"}
 
 
@@ -66,15 +67,13 @@ class OnYarn:
         assert row["result_json"], row["reasons"]
         return dict(json.loads(row["result_json"]))
 
-    def live_delays(self, run_id: str) -> list[float]:
-        """By how many seconds each rolling window came after its end."""
-        rows = Store(self.store).read(
-            "metrics", columns=["window_end", "written_at"], run_id=run_id, window="rolling"
-        )
-        first: dict[Any, float] = {}
-        for row in sorted(rows.to_pylist(), key=lambda row: row["written_at"]):
-            delay = row["written_at"] - row["window_end"]
-            first.setdefault(row["window_end"], delay.total_seconds())
+    def live_rows(self, run_id: str) -> list[dict[str, Any]]:
+        """Of each rolling window the row that was written first, in the order of the batches."""
+        columns = ["window_end", "written_at", "batch_id"]
+        rows = Store(self.store).read("metrics", columns=columns, run_id=run_id, window="rolling")
+        first: dict[Any, dict[str, Any]] = {}
+        for row in sorted(rows.to_pylist(), key=itemgetter("batch_id", "window_end")):
+            first.setdefault(row["window_end"], row)
         return list(first.values())
 
 
@@ -91,18 +90,30 @@ def test_a_run_asks_for_its_executors_and_brings_its_python(on_yarn: OnYarn, mod
     )
     code = job.end()
     said = job.said
-    # A busy machine may not keep the schedule; everything else must be as it should.
-    # In cluster mode the exit code of spark-submit tells less than the store.
-    assert code in (EXIT_VALID, EXIT_DEGRADED) or mode == "cluster", said[-3000:]
     result = on_yarn.result(f"in-{mode}")
-    assert result["status"] in ("valid", "degraded"), said[-3000:]
+    # A busy machine may not keep the schedule; everything else must be as it should.
+    expected = {"valid": EXIT_VALID, "degraded": EXIT_DEGRADED}[result["status"]]
+    # In cluster mode spark-submit only says whether the driver has ended with 0.
+    assert code == (expected if mode == "client" else int(expected != EXIT_VALID)), said[-3000:]
     assert result["counts"]["sent"] == result["counts"]["received_once"] == RATE * SECONDS
     assert len({agent["executor"] for agent in result["agents"]}) == 2
-    delays = on_yarn.live_delays(f"in-{mode}")
-    print(f"live rows {mode}: median {statistics.median(delays):.1f} s of {sorted(delays)}")
-    assert len(delays) == SECONDS + WARMUP_SECONDS
+    check_live_metrics(on_yarn.live_rows(f"in-{mode}"), result)
     shown = on_yarn.call("show", f"in-{mode}", "--exit-code")
-    assert shown.returncode == (EXIT_VALID if result["status"] == "valid" else EXIT_DEGRADED)
+    assert shown.returncode == expected
+
+
+def check_live_metrics(rows: list[dict[str, Any]], result: dict[str, Any]) -> None:
+    """Every window was written, in order, in several batches while the load ran, and the audit
+    has said how late. How late that is depends on how busy this machine is."""
+    ends = [row["window_end"] for row in rows]
+    assert ends == sorted(ends)
+    assert len(ends) == SECONDS + WARMUP_SECONDS
+    assert len({row["batch_id"] for row in rows}) > 1
+    assert rows[0]["written_at"] < ends[-1]
+    (live,) = (check for check in result["audit"]["checks"] if check["name"] == "live")
+    assert live["text"].startswith("the newest live metrics came"), live
+    delays = [(row["written_at"] - row["window_end"]).total_seconds() for row in rows]
+    print(f"live: median {statistics.median(delays):.1f} s of {delays}; {live}")
 
 
 def test_a_lost_container_ends_the_run_with_exact_accounts(
