@@ -220,7 +220,7 @@ def test_two_runs_at_once_lose_no_row(on_s3: OnS3) -> None:
         assert not rows.duplicated(["agent", "attempt", "row_number"]).any()
 
 
-def test_spark_without_jars_for_s3_is_said_before_the_load(on_s3: OnS3, run: Watched) -> None:
+def test_spark_without_jars_for_s3_is_said_before_the_load(on_s3: OnS3) -> None:
     options = {
         "live": on_s3.on_cluster()[:2],
         "not-live": [*on_s3.on_cluster()[:2], "--no-live"],
@@ -236,9 +236,7 @@ def test_spark_without_jars_for_s3_is_said_before_the_load(on_s3: OnS3, run: Wat
         check_refused(code, out + err, *words, store=URI, environment=on_s3.environment)
 
 
-def test_executors_that_cannot_read_the_store_are_said_before_the_load(
-    on_s3: OnS3, run: Watched
-) -> None:
+def test_executors_that_cannot_read_the_store_are_said_before_the_load(on_s3: OnS3) -> None:
     options = on_s3.on_cluster(executors_jars=[])
     code, out, err = on_s3.end(
         on_s3.start("run", "steady", "--broker=loopback", "--run-id=unread", *options)
