@@ -40,7 +40,7 @@ from bench_spark.spark.merge import (
     read_tick_rows,
     ticks_between,
 )
-from bench_spark.spark.session import cause_of, executors, is_alive, log_hint, master_of
+from bench_spark.spark.session import executors, is_alive, log_hint, master_of
 from bench_spark.spark.sql import arrow_table, read_table, spark_uri, why_unreadable
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
@@ -304,7 +304,7 @@ class RollingMetrics:
             raise EnvironmentNotReady(str(error)) from error
         except (Py4JError, PySparkException) as error:
             raise EnvironmentNotReady(
-                f"the rolling metrics could not start: {cause_of(error)}"
+                f"the rolling metrics could not start: {why_unreadable(self._spark, error)}"
             ) from error
 
     def catch_up(self, timeout_seconds: float = 60.0) -> None:

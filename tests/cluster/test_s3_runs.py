@@ -241,7 +241,7 @@ def test_executors_that_cannot_read_the_store_are_said_before_the_load(on_s3: On
     code, out, err = on_s3.end(
         on_s3.start("run", "steady", "--broker=loopback", "--run-id=unread", *options)
     )
-    words = "rolling metrics stopped: its class path has no jars for S3"
+    words = "its class path has no jars for S3; add --packages"
     check_refused(code, out + err, words, store=URI, environment=on_s3.environment)
 
 
