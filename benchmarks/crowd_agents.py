@@ -81,7 +81,7 @@ def rows_of_a_tick(messages: int, seed: int) -> list[EventRow]:
 
 
 def _drawn(random: np.random.Generator, messages: int) -> SparseHistogram:
-    """Around a millisecond with a long tail, as latencies are."""
+    """Around a millisecond with a long payload, as latencies are."""
     histogram = Histogram(shape_for(HIGHEST_US))
     histogram.record_ns(random.lognormal(np.log(1e6), 1.0, messages).astype(np.int64))
     return histogram.sparse()

@@ -32,7 +32,7 @@ from benchmarks.paths import (
     record_confirms,
     record_latencies,
     settle_confirms,
-    stamp_heads,
+    stamp_envelopes,
     write_records,
 )
 
@@ -80,7 +80,7 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
         ),
         *(
             (path, batch)
-            for path in (settle_confirms, stamp_heads, draw_padding)
+            for path in (settle_confirms, stamp_envelopes, draw_padding)
             for batch in BATCHES
         ),
         *((carry_records, batch) for batch in (25, 512)),

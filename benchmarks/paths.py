@@ -27,7 +27,7 @@ from bench_spark.agent.records import BodySizes, PaddedBodies, RecordCodec, Sent
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_words
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, word_rows_of
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
@@ -43,12 +43,12 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.producers import PublishFrames, PublishWriter
 from bench_spark.transports.batches import (
-    HEAD_ONLY,
+    ENVELOPE_ONLY,
     Batch,
     OutcomeKind,
     Outcomes,
     Received,
-    each_tail,
+    each_payload,
 )
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
@@ -71,10 +71,10 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
     """Stamp the frames of a batch, remember it as sent, and write it to a socket that another
     process reads."""
     frames = [_publish_frames()]
-    writer, tail = PublishWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
-    heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
-    made = Batch(np.zeros(batch, np.uint32), heads, tail, routes)
-    sent_ns, outcomes = heads["sent_ns"], OutcomeRows()
+    writer, payload = PublishWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
+    envelopes, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
+    made = Batch(np.zeros(batch, np.uint32), envelopes, payload, routes)
+    sent_ns, outcomes = envelopes["sent_ns"], OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     unconfirmed = 0
     with _sink() as sink:
@@ -125,8 +125,8 @@ def _sink() -> Iterator[socket.socket]:
 
 
 def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
-    """Take the heads of a batch of deliveries out of the bytes that a broker would send."""
-    arrivals = Arrivals(HEAD_ONLY)
+    """Take the envelopes of a batch of deliveries out of the bytes that a broker would send."""
+    arrivals = Arrivals(ENVELOPE_ONLY)
     receiver = DeliveryDecoder(0, FRAMING, ConsumerTags(b"bench-0-", 1), arrivals)
     parser = FrameParser(FRAMING, receiver, lambda method: None)
     properties = pika.spec.BasicProperties(delivery_mode=1)
@@ -153,7 +153,7 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     parser = FrameParser(FRAMING, confirms, lambda method: None)
     ahead = -(-MESSAGES_AHEAD // batch) * batch
-    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(ahead)
+    acks, envelopes = AckFrames(CHANNEL, multiple=False), empty_envelopes(ahead)
     one_read = len(acks.of(np.zeros(batch, np.uint64)))
     buffer, first, stream, at = ReadBuffer(one_read), 1, memoryview(b""), 0
 
@@ -163,7 +163,7 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
             tags = np.arange(first, first + ahead, dtype=np.uint64)
             stream, at = acks.of(tags), 0
             first += len(tags)
-            confirms.sent(heads, ENVELOPE_BYTES)
+            confirms.sent(envelopes, ENVELOPE_BYTES)
         buffer.view[:] = stream[at : at + one_read]
         parser.parse(buffer, one_read, time.monotonic_ns())
         assert len(outcomes.take()) == batch
@@ -172,17 +172,17 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     return nullcontext(settle)
 
 
-def stamp_heads(batch: int) -> AbstractContextManager[Work]:
+def stamp_envelopes(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
     flow = RoundRobinFlow((0,), owes=True)
     pacer = Paced(Schedule(10_000_000.0), 0, 10**12, flow)
-    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
-    words = envelope_words(heads)
+    envelopes, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
+    words = word_rows_of(envelopes)
 
     def stamp() -> None:
         flow.next_batch(words, lanes, batch)
         pacer.stamp(words, lanes, time.monotonic_ns())
-        flow.accepted(lanes, heads)
+        flow.accepted(lanes, envelopes)
 
     return nullcontext(stamp)
 
@@ -191,8 +191,8 @@ def draw_padding(batch: int) -> AbstractContextManager[Work]:
     """Random bytes for the bodies of a batch, other ones for every message."""
     bodies = PaddedBodies(Message(bytes=BODY_BYTES), seed=1)
     bodies.set_size(BODY_BYTES, batch)
-    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
-    made = Batch(lanes, heads, bodies.tails(batch), np.zeros(batch, np.uint16))
+    envelopes, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
+    made = Batch(lanes, envelopes, bodies.payloads(batch), np.zeros(batch, np.uint16))
     return nullcontext(lambda: bodies.accepted(made, batch))
 
 
@@ -208,20 +208,20 @@ def carry_records(batch: int) -> Iterator[Work]:
             codec = RecordCodec(carrier, records, ordering, SentRing((0,)))
             lane, route = np.zeros(batch, np.uint32), np.zeros(batch, np.uint16)
             received_ns, redelivered = np.zeros(batch, np.int64), np.zeros(batch, np.bool_)
-            head, first = empty_envelopes(batch), 0
-            head["run_tag"] = 1
+            envelope, first = empty_envelopes(batch), 0
+            envelope["run_tag"] = 1
 
             def carry() -> None:
                 nonlocal first
-                head["sequence"] = np.arange(first, first + batch)
-                made = Batch(lane, head, b"", route)
+                envelope["sequence"] = np.arange(first, first + batch)
+                made = Batch(lane, envelope, b"", route)
                 codec.prepare(made)
                 codec.accepted(made, batch)
                 assert made.sizes is not None
                 arrived = Received.of_columns(
-                    received_ns, lane, route, head, made.sizes, redelivered
+                    received_ns, lane, route, envelope, made.sizes, redelivered
                 )
-                arrived.bodies = list(each_tail(made.tail))
+                arrived.bodies = list(each_payload(made.payload))
                 codec.identify(arrived)
                 first += batch
 
@@ -236,7 +236,7 @@ def write_records(path: Path) -> None:
 
 
 def _latencies_ns(messages: int) -> npt.NDArray[np.int64]:
-    """Around a millisecond with a long tail, as latencies are; the same every time."""
+    """Around a millisecond with a long payload, as latencies are; the same every time."""
     return np.random.default_rng(1).lognormal(np.log(1e6), 1.0, messages).astype(np.int64)
 
 
@@ -259,21 +259,21 @@ def record_by_hdrhistogram(batch: int) -> AbstractContextManager[Work]:
 def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     """All that the recorder does for a message: sent, received, accounted for, its latency."""
     recorder, start_ns = _recorder()
-    lane, head = np.zeros(batch, np.uint32), empty_envelopes(batch)
-    words = envelope_words(head)
-    head["run_tag"] = 1
-    head["sent_ns"] = head["intended_ns"] = start_ns
+    lane, envelope = np.zeros(batch, np.uint32), empty_envelopes(batch)
+    words = word_rows_of(envelope)
+    envelope["run_tag"] = 1
+    envelope["sent_ns"] = envelope["intended_ns"] = start_ns
     # Made for many calls at once: numbering messages is not what is measured.
     ahead = -(-ROWS_AHEAD // batch) * batch
     rows = Received.of_columns(
         received_ns=start_ns + _latencies_ns(ahead),
         lane=np.zeros(ahead, np.uint32),
         route=np.zeros(ahead, np.uint16),
-        head=np.resize(head, ahead),
+        envelope=np.resize(envelope, ahead),
         size=np.full(ahead, BODY_BYTES, np.uint32),
         redelivered=np.zeros(ahead, np.bool_),
     ).rows
-    sequence, first, at = rows["head"]["sequence"], 0, 0
+    sequence, first, at = rows["envelope"]["sequence"], 0, 0
     sequence[:] = np.arange(ahead)
 
     def record() -> None:
@@ -292,13 +292,13 @@ def record_confirms(batch: int) -> AbstractContextManager[Work]:
     """All that the recorder does for a confirm: counted, accounted for, its latency."""
     recorder, start_ns = _recorder()
     ahead = -(-ROWS_AHEAD // batch) * batch
-    head = empty_envelopes(ahead)
-    head["run_tag"], head["sequence"] = 1, np.arange(ahead)
-    head["sent_ns"] = head["intended_ns"] = start_ns
+    envelope = empty_envelopes(ahead)
+    envelope["run_tag"], envelope["sequence"] = 1, np.arange(ahead)
+    envelope["sent_ns"] = envelope["intended_ns"] = start_ns
     kinds = np.full(ahead, OutcomeKind.CONFIRMED, np.uint8)
     at_ns = start_ns + _latencies_ns(ahead)
-    rows = Outcomes.of_columns(at_ns, np.zeros(ahead, np.uint32), kinds, head).rows
-    sequence, first, at = rows["head"]["sequence"], 0, 0
+    rows = Outcomes.of_columns(at_ns, np.zeros(ahead, np.uint32), kinds, envelope).rows
+    sequence, first, at = rows["envelope"]["sequence"], 0, 0
 
     def record() -> None:
         nonlocal first, at

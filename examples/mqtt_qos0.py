@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes, envelopes_from_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, byte_rows_of, envelopes_from_bytes
 from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.transports.base import (
     BrokerFacts,
@@ -26,7 +26,7 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.batches import (
-    HEAD_ONLY,
+    ENVELOPE_ONLY,
     Batch,
     Outcomes,
     Part,
@@ -165,14 +165,14 @@ class Lanes:
 class MqttProducers(Lanes, Producers):
     def send(self, batch: Batch) -> int:
         accepted = 0
-        heads = envelope_bytes(batch.head)[:, : batch.head_bytes]
-        for lane, route, head in zip(batch.lane, batch.route, heads, strict=True):
+        envelopes = byte_rows_of(batch.envelope)[:, : batch.envelope_bytes]
+        for lane, route, envelope in zip(batch.lane, batch.route, envelopes, strict=True):
             connection = self._connections[lane]
             if len(connection.unsent) > MOST_UNSENT_BYTES:
                 break
-            tail = batch.tail if isinstance(batch.tail, bytes) else batch.tail[accepted]
+            payload = batch.payload if isinstance(batch.payload, bytes) else batch.payload[accepted]
             topic = text(connection.topics[route])
-            connection.unsent += packet(PUBLISH, topic, head.tobytes(), tail)
+            connection.unsent += packet(PUBLISH, topic, envelope.tobytes(), payload)
             accepted += 1
         self._write()
         return accepted
@@ -247,12 +247,14 @@ class MqttConsumers(Lanes, Consumers):
                     times.append(received_ns)
         if not bodies:
             return nothing_received()
-        heads = b"".join(body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies)
+        envelopes = b"".join(body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies)
         return Received.of_columns(
             received_ns=np.array(times, np.int64),
             lane=np.array(lanes, np.uint32),
             route=np.array(routes, np.uint16),
-            head=envelopes_from_bytes(np.frombuffer(heads, np.uint8).reshape(-1, ENVELOPE_BYTES)),
+            envelope=envelopes_from_bytes(
+                np.frombuffer(envelopes, np.uint8).reshape(-1, ENVELOPE_BYTES)
+            ),
             size=np.array([len(body) for body in bodies], np.uint32),
             redelivered=np.zeros(len(bodies), np.bool_),
             bodies=bodies if Part.BODY in self._want else None,
@@ -286,7 +288,7 @@ class MqttTransport:
         return MqttProducers(self._context, lanes, now_ns)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> MqttConsumers:
         return MqttConsumers(self._context, lanes, now_ns, want)
 

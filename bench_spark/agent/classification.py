@@ -274,18 +274,18 @@ def is_not_sent_yet(
 def class_of(run: Any, parties: Rows, row: Any) -> int:
     """The counter of a received message: RECEIVED if it is ours; BEYOND_STRETCH if its schedule
     must be looked up first."""
-    head, received_ns, size = row["head"], row["received_ns"], row["size"]
-    sent_ns = signed(head["sent_ns"])
+    envelope, received_ns, size = row["envelope"], row["received_ns"], row["size"]
+    sent_ns = signed(envelope["sent_ns"])
     if not run["has_accounts"]:
         # Bodies too small for an envelope: the send time is all there is.
         is_possible = size >= TIMESTAMP_BYTES and can_be_sent_at(sent_ns, received_ns)
         return RECEIVED if is_possible else MALFORMED
     is_carried = run["is_carried"]
-    if (is_carried and head["run_tag"] == 0) or (not is_carried and size < ENVELOPE_BYTES):
+    if (is_carried and envelope["run_tag"] == 0) or (not is_carried and size < ENVELOPE_BYTES):
         return MALFORMED
-    if head["run_tag"] != run["run_tag"]:
+    if envelope["run_tag"] != run["run_tag"]:
         return FOREIGN
-    producer, sequence = np.int64(head["producer"]), signed(head["sequence"])
+    producer, sequence = np.int64(envelope["producer"]), signed(envelope["sequence"])
     if producer >= run["producers"] or not 0 <= sequence < SEQUENCE_LIMIT:
         return MALFORMED
     party = parties[run["first_producer"] + producer]
@@ -294,7 +294,7 @@ def class_of(run: Any, parties: Rows, row: Any) -> int:
         return BEYOND_STRETCH
     if is_not_sent_yet(run, parties, party, sequence, due_ns, received_ns):
         return UNEXPECTED
-    intended_ns = signed(head["intended_ns"])
+    intended_ns = signed(envelope["intended_ns"])
     if not is_carried and not can_be_due_at(run, due_ns, sent_ns, intended_ns, received_ns):
         return MALFORMED
     return RECEIVED
@@ -304,14 +304,14 @@ def class_of(run: Any, parties: Rows, row: Any) -> int:
 def is_of_measured_phase(run: Any, parties: Rows, row: Any, is_ours: bool) -> int:
     """Whether a received message counts to the measured phase: by the moment at which it was due,
     or by its number, or else by that at which it arrived."""
-    head = row["head"]
-    if is_ours and signed(head["sent_ns"]) > 0:
+    envelope = row["envelope"]
+    if is_ours and signed(envelope["sent_ns"]) > 0:
         is_whole = run["has_accounts"]
-        due_ns = signed(head["intended_ns"]) if is_whole else signed(head["sent_ns"])
+        due_ns = signed(envelope["intended_ns"]) if is_whole else signed(envelope["sent_ns"])
         return int(due_ns >= run["measured_from_ns"])
     if is_ours and run["has_first_measured"]:
-        producer = parties[run["first_producer"] + np.int64(head["producer"])]
-        return int(signed(head["sequence"]) >= producer["first_measured"])
+        producer = parties[run["first_producer"] + np.int64(envelope["producer"])]
+        return int(signed(envelope["sequence"]) >= producer["first_measured"])
     return int(row["received_ns"] >= run["measured_from_ns"])
 
 
@@ -349,13 +349,13 @@ def record_received(
             return at, tagged
         known = NEW
         if is_ours and run["has_accounts"]:
-            producer = parties[run["first_producer"] + np.int64(row["head"]["producer"])]
+            producer = parties[run["first_producer"] + np.int64(row["envelope"]["producer"])]
             group = row["subscription"] * run["streams"] + producer["stream"]
-            known = add_sequence(sets, group, signed(row["head"]["sequence"]))
+            known = add_sequence(sets, group, signed(row["envelope"]["sequence"]))
             if known == NO_ROOM:
                 stop(run, FULL_SETS, received_ns, is_measured, destination)
                 return at, tagged
-        tagged += row["head"]["run_tag"] == run["run_tag"]
+        tagged += row["envelope"]["run_tag"] == run["run_tag"]
         interval[what] += 1
         if row["redelivered"]:
             interval[REDELIVERED] += 1
@@ -374,12 +374,12 @@ def record_received(
         interval[ONCE] += 1
         parties[place]["received_once"] += 1
         # Not in a function of its own: numba would count references to each view passed on.
-        sent_ns = signed(row["head"]["sent_ns"])
+        sent_ns = signed(row["envelope"]["sent_ns"])
         if sent_ns > 0:
             record_value_ns(latency, received_ns - sent_ns, 1)
         if run["has_schedule"] and run["has_accounts"]:
             # When it was due may be known of a message that another agent sent.
-            intended_ns = signed(row["head"]["intended_ns"])
+            intended_ns = signed(row["envelope"]["intended_ns"])
             if intended_ns > 0 if run["is_carried"] else sent_ns > 0:
                 record_value_ns(delivery_latency, received_ns - intended_ns, 1)
     return len(rows), tagged
@@ -393,12 +393,12 @@ def fill_subscriptions(rows: Rows, table: I64) -> None:
 
 
 @kernel
-def stamp_of(run: Any, head: Any) -> int:
+def stamp_of(run: Any, envelope: Any) -> int:
     """When the program of another maker says that it sent a message; -1 where that cannot be."""
-    sent = signed(head["sent_ns"])
+    sent = signed(envelope["sent_ns"])
     if run["stamp_bytes"] > TIMESTAMP_BYTES:
         # PerfTest: a number of four bytes, then the moment in eight, both big-endian.
-        high, low = sent >> 32 & 0xFFFFFFFF, signed(head["intended_ns"]) & 0xFFFFFFFF
+        high, low = sent >> 32 & 0xFFFFFFFF, signed(envelope["intended_ns"]) & 0xFFFFFFFF
         sent = 0
         for byte in range(4):
             sent |= (high >> 8 * byte & 0xFF) << (56 - 8 * byte)
@@ -436,7 +436,7 @@ def record_any(rows: Rows, first: int, books: I64, interval: I64) -> int:
             run["last_received_ns"] = max(run["last_received_ns"], received_ns)
         if not run["stamp_bytes"]:
             continue
-        sent_ns = stamp_of(run, row["head"])
+        sent_ns = stamp_of(run, row["envelope"])
         has_stamp = row["size"] >= run["stamp_bytes"]
         if has_stamp and can_be_sent_at(sent_ns, row["received_ns"]):
             record_value_ns(latency, row["received_ns"] - sent_ns, 1)
@@ -446,30 +446,30 @@ def record_any(rows: Rows, first: int, books: I64, interval: I64) -> int:
 
 
 @kernel
-def find_possible_times(heads: Rows, received_ns: I64, books: I64, found: Any) -> int:
+def find_possible_times(envelopes: Rows, received_ns: I64, books: I64, found: Any) -> int:
     """Of which messages of the run it can be true when they say they were sent and due; returns how
     far it came."""
     run, parties = books[:RUN_WORDS].view(RUN_DTYPE)[0], books[RUN_WORDS:].view(PARTY_DTYPE)
-    for at in range(len(heads)):
-        head = heads[at]
-        due_ns, producer = NO_SCHEDULE, np.int64(head["producer"])
+    for at in range(len(envelopes)):
+        envelope = envelopes[at]
+        due_ns, producer = NO_SCHEDULE, np.int64(envelope["producer"])
         if producer < run["producers"]:
             party = parties[run["first_producer"] + producer]
-            due_ns = due_ns_of(run, party, signed(head["sequence"]))
+            due_ns = due_ns_of(run, party, signed(envelope["sequence"]))
         if due_ns == BEYOND_STRETCH:
             return at
-        sent_ns, intended_ns = signed(head["sent_ns"]), signed(head["intended_ns"])
+        sent_ns, intended_ns = signed(envelope["sent_ns"]), signed(envelope["intended_ns"])
         found[at] = can_be_due_at(run, due_ns, sent_ns, intended_ns, received_ns[at])
-    return len(heads)
+    return len(envelopes)
 
 
 # -- sent ------------------------------------------------------------------------------------------
 
 
 @inlined
-def is_measured_by(interval: I64, head: Any) -> int:
+def is_measured_by(interval: I64, envelope: Any) -> int:
     """Whether a message that was sent here belongs to the measured phase."""
-    sent_ns, intended_ns = signed(head["sent_ns"]), signed(head["intended_ns"])
+    sent_ns, intended_ns = signed(envelope["sent_ns"]), signed(envelope["intended_ns"])
     phase_ns = sent_ns if interval[IS_BY_SENDING] else intended_ns
     return int(phase_ns >= interval[MEASURED_FROM])
 
@@ -487,14 +487,14 @@ def record_sent(
 ) -> int:
     """Record messages that a transport has accepted at once, and then how long that took: one step
     more than there are messages. Returns how far it came. `sizes`: of each, or one of all."""
-    heads, parties = words.view(ENVELOPE_DTYPE)[:, 0], books[RUN_WORDS:].view(PARTY_DTYPE)
+    envelopes, parties = words.view(ENVELOPE_DTYPE)[:, 0], books[RUN_WORDS:].view(PARTY_DTYPE)
     send_lag, last_size = interval[FIRST_HISTOGRAM:], len(sizes) - 1
-    if not len(heads):
+    if not len(envelopes):
         return 1
-    for at in range(first, len(heads)):
-        head, lane = heads[at], lanes[at]
-        sent_ns = signed(head["sent_ns"])
-        is_measured = is_measured_by(interval, head)
+    for at in range(first, len(envelopes)):
+        envelope, lane = envelopes[at], lanes[at]
+        sent_ns = signed(envelope["sent_ns"])
+        is_measured = is_measured_by(interval, envelope)
         if not belongs(interval, sent_ns, is_measured, parties[lane]["destination"]):
             return at
         if is_measured:
@@ -504,12 +504,12 @@ def record_sent(
         interval[SENT] += 1
         interval[BYTES] += np.int64(sizes[min(at, last_size)])
         if interval[HAS_HISTOGRAMS]:
-            send_lag_ns = sent_ns - signed(head["intended_ns"])
+            send_lag_ns = sent_ns - signed(envelope["intended_ns"])
             record_value_ns(send_lag, send_lag_ns, 1)
-    if not inserting[TICK_FROM] <= signed(heads[-1]["sent_ns"]) < inserting[TICK_END]:
-        return len(heads)
-    record_value_ns(inserting[FIRST_HISTOGRAM:], insert_ns, len(heads))
-    return len(heads) + 1
+    if not inserting[TICK_FROM] <= signed(envelopes[-1]["sent_ns"]) < inserting[TICK_END]:
+        return len(envelopes)
+    record_value_ns(inserting[FIRST_HISTOGRAM:], insert_ns, len(envelopes))
+    return len(envelopes) + 1
 
 
 @kernel
@@ -522,21 +522,21 @@ def record_outcomes(
     confirm_latency, round_trip = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]
-        head, lane, kind = row["head"], int(np.int64(row["lane"])), row["kind"]
-        is_measured = is_measured_by(interval, head)
+        envelope, lane, kind = row["envelope"], int(np.int64(row["lane"])), row["kind"]
+        is_measured = is_measured_by(interval, envelope)
         if not belongs(interval, row["at_ns"], is_measured, parties[lane]["destination"]):
             return at, failures
-        latency_ns = row["at_ns"] - signed(head["sent_ns"])
+        latency_ns = row["at_ns"] - signed(envelope["sent_ns"])
         if kind == _CONFIRMED:
             if (
                 len(confirmed)
-                and add_sequence(confirmed, lane, signed(head["sequence"])) == NO_ROOM
+                and add_sequence(confirmed, lane, signed(envelope["sequence"])) == NO_ROOM
             ):
                 return at, failures
             parties[lane]["confirmed"] += 1
             record_value_ns(confirm_latency, latency_ns, 1)
         elif kind in (_REFUSED, _RETURNED):
-            if len(failed) and add_sequence(failed, lane, signed(head["sequence"])) == NO_ROOM:
+            if len(failed) and add_sequence(failed, lane, signed(envelope["sequence"])) == NO_ROOM:
                 return at, failures
             parties[lane]["failed"] += 1
             failures += 1

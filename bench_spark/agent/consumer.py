@@ -223,12 +223,12 @@ class LoadConsumer:
         for tracer in self._tracers:
             tracer.received(received)
         if self._tells_runs_apart and of_this_run < len(rows):
-            rows = rows[rows["head"]["run_tag"] == self._run_tag]
+            rows = rows[rows["envelope"]["run_tag"] == self._run_tag]
         self._backlog.received += len(rows)
         if self._flow.is_closed_loop:
-            self._flow.consumed(rows["head"]["producer"])
+            self._flow.consumed(rows["envelope"]["producer"])
         if self._producer.awaits_arrivals:
-            self._producer.arrived(rows["head"])
+            self._producer.arrived(rows["envelope"])
         if self._is_sampling:
             self._sample(rows["subscription"].astype(np.int64), rows["received_ns"])
 
@@ -278,7 +278,7 @@ def _identification(load: AgentLoad) -> tuple[Callable[[Received], Received], ..
     due_times = DueTimes(assignment.streams, assignment.run_tag, load.timeline.start_ns)
 
     def date(received: Received) -> Received:
-        due_times.fill(received.head)
+        due_times.fill(received.envelope)
         return received
 
     return (*steps, date)

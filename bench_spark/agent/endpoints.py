@@ -35,7 +35,7 @@ from bench_spark.transports.base import (
     alone,
 )
 from bench_spark.transports.batches import (
-    HEAD_ONLY,
+    ENVELOPE_ONLY,
     Batch,
     Outcomes,
     Part,
@@ -481,7 +481,7 @@ class EndsTransport:
         return parts[0].opened if len(parts) == 1 else SeveralProducers(parts)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> Consumers:
         def opened(one: EndTransport, own: list[Lane]) -> Consumers:
             return one.transport.open_consumers(own, now_ns, want)

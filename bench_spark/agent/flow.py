@@ -2,7 +2,7 @@
 no clock, no socket.
 
 A flow chooses lanes and knows nothing of time; the loop asks it for the next batch and reports how
-much of it was accepted. It writes sequence numbers and producers into the heads. Numbers are
+much of it was accepted. It writes sequence numbers and producers into the envelopes. Numbers are
 given per lane without gaps: a message that was refused keeps its number for the next try. A lane
 that is down gets nothing, and the others go on without it.
 """
@@ -22,8 +22,8 @@ from bench_spark.core.envelope import (
     ENVELOPE_DTYPE,
     Envelopes,
     empty_envelopes,
-    envelope_words,
     envelopes_of_words,
+    word_rows_of,
 )
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.randomness import RandomBytes
@@ -56,10 +56,11 @@ class Flow(Protocol):
         known before they are numbered."""
         return due
 
-    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
-        """Write at most that many messages into heads and lanes, both from the front; how many."""
+    def next_batch(self, envelope_words: I64, lanes: U32, messages: int) -> int:
+        """Write at most that many messages into envelopes and lanes, both from the front; how
+        many."""
 
-    def accepted(self, lane: U32, head: Envelopes) -> None:
+    def accepted(self, lane: U32, envelope: Envelopes) -> None:
         """These messages, the front of the last batch, are out."""
 
     def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
@@ -123,11 +124,11 @@ def number_in_turn(
     words: I64, lanes: Any, members: I64, forgone: I64, first: int, messages: int
 ) -> None:
     """Number messages from the `first` of a stream on, which go to the lanes in turn."""
-    heads, width = words.view(ENVELOPE_DTYPE)[:, 0], len(members)
+    envelopes, width = words.view(ENVELOPE_DTYPE)[:, 0], len(members)
     lane, turn = first % width, first // width
     for at in range(messages):
-        heads[at]["sequence"] = turn - forgone[lane]
-        heads[at]["producer"] = members[lane]
+        envelopes[at]["sequence"] = turn - forgone[lane]
+        envelopes[at]["producer"] = members[lane]
         lanes[at] = lane
         lane += 1
         if lane == width:
@@ -139,7 +140,7 @@ def number_in_turn(
 def number_in_windows(words: I64, lanes: Any, windows: Any, first_lane: int, messages: int) -> int:
     """Number messages of lanes with credit, all cut at one level so that none starves the others;
     returns how many."""
-    heads = words.view(ENVELOPE_DTYPE)[:, 0]
+    envelopes = words.view(ENVELOPE_DTYPE)[:, 0]
     credit, open_lanes = 0, 0
     for lane in range(len(windows)):
         if windows[lane]["credit"] > 0 and not windows[lane]["is_held"]:
@@ -152,8 +153,8 @@ def number_in_windows(words: I64, lanes: Any, windows: Any, first_lane: int, mes
         window = windows[lane]
         share = 0 if window["is_held"] else min(window["credit"], level, messages - count)
         for within in range(share):
-            heads[count]["sequence"] = window["next_sequence"] + within
-            heads[count]["producer"] = window["producer"]
+            envelopes[count]["sequence"] = window["next_sequence"] + within
+            envelopes[count]["producer"] = window["producer"]
             lanes[count] = lane
             count += 1
     return count
@@ -188,31 +189,31 @@ def stamp_in_stretch(
 ) -> None:
     """Write when messages are sent, and when they are due: they follow each other from that place
     of a stretch on."""
-    heads = words.view(ENVELOPE_DTYPE)[:, 0]
-    for at in range(len(heads)):
+    envelopes = words.view(ENVELOPE_DTYPE)[:, 0]
+    for at in range(len(envelopes)):
         after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
-        heads[at]["sent_ns"] = sent_ns
-        heads[at]["intended_ns"] = start_ns + np.int64(after_ns)
+        envelopes[at]["sent_ns"] = sent_ns
+        envelopes[at]["intended_ns"] = start_ns + np.int64(after_ns)
 
 
 @kernel
 def stamp_sent(words: I64, sent_ns: int, is_due: bool) -> None:
     """Write when messages are sent; without a schedule they are due at that moment."""
-    heads = words.view(ENVELOPE_DTYPE)[:, 0]
-    for at in range(len(heads)):
-        heads[at]["sent_ns"] = sent_ns
+    envelopes = words.view(ENVELOPE_DTYPE)[:, 0]
+    for at in range(len(envelopes)):
+        envelopes[at]["sent_ns"] = sent_ns
         if is_due:
-            heads[at]["intended_ns"] = sent_ns
+            envelopes[at]["intended_ns"] = sent_ns
 
 
 @warm_up
 def _compile() -> None:
-    heads, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
-    words = envelope_words(heads)
+    envelopes, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
+    words = word_rows_of(envelopes)
     window = WindowFlow((0,), 1)
     for flow in (RoundRobinFlow((0,)), window):
         flow.next_batch(words, lanes, 1)
-        flow.accepted(lanes, heads)
+        flow.accepted(lanes, envelopes)
         flow.consumed(lanes)
     stamp_in_stretch(words, 0, 0, 0.0, 1.0, 0)
     stamp_sent(words, 0, False)
@@ -283,20 +284,20 @@ class RoundRobinFlow(NumberedFlow):
     def next_number(self) -> int | None:
         return self._numbered if self._next is None else None
 
-    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
+    def next_batch(self, envelope_words: I64, lanes: U32, messages: int) -> int:
         if self._next is None:
             number_in_turn(
-                head_words, lanes, self._members, self._forgone, self._numbered, messages
+                envelope_words, lanes, self._members, self._forgone, self._numbered, messages
             )
             return messages
-        heads = envelopes_of_words(head_words)
+        envelopes = envelopes_of_words(envelope_words)
         lane, sequence = self._number_out_of_step(self._next, messages)
         lanes[: len(lane)] = lane
-        heads["sequence"][: len(lane)] = sequence
-        heads["producer"][: len(lane)] = self._members[lane]
+        envelopes["sequence"][: len(lane)] = sequence
+        envelopes["producer"][: len(lane)] = self._members[lane]
         return len(lane)
 
-    def accepted(self, lane: U32, head: Envelopes) -> None:
+    def accepted(self, lane: U32, envelope: Envelopes) -> None:
         if self._next is None:
             self._numbered += len(lane)
         else:
@@ -373,11 +374,11 @@ class WindowFlow(Flow):
         self._stall = Quiet()
         self._settling = Quiet()
 
-    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
+    def next_batch(self, envelope_words: I64, lanes: U32, messages: int) -> int:
         # In turn: a batch too small for all lanes begins where the one before ended.
-        return number_in_windows(head_words, lanes, self._windows, self._first_lane, messages)
+        return number_in_windows(envelope_words, lanes, self._windows, self._first_lane, messages)
 
-    def accepted(self, lane: U32, head: Envelopes) -> None:
+    def accepted(self, lane: U32, envelope: Envelopes) -> None:
         use_credit(lane, self._windows)
         self._first_lane = (int(lane[-1]) + 1) % len(self._windows)
 
@@ -462,7 +463,7 @@ class RequestFlow(NumberedFlow):
         self._awaited = np.full(lanes, NOTHING, dtype=np.int64)
         """By lane: the sequence number of the message that its sender waits for."""
         self._next_sequence = np.zeros(lanes, dtype=np.int64)
-        self._heads = empty_envelopes(lanes)
+        self._envelopes = empty_envelopes(lanes)
         """By lane: that message."""
         self._numbered = 0
         self.are_all_waiting = False
@@ -479,24 +480,24 @@ class RequestFlow(NumberedFlow):
     def next_number(self) -> int | None:
         return self._numbered
 
-    def next_batch(self, head_words: I64, lanes: U32, messages: int) -> int:
-        heads = envelopes_of_words(head_words)
+    def next_batch(self, envelope_words: I64, lanes: U32, messages: int) -> int:
+        envelopes = envelopes_of_words(envelope_words)
         lane = np.array(list(islice(self._free, messages)), dtype=np.uint32)
         lanes[: len(lane)] = lane
-        heads["sequence"][: len(lane)] = self._next_sequence[lane]
-        heads["producer"][: len(lane)] = self._member_of_lane[lane]
+        envelopes["sequence"][: len(lane)] = self._next_sequence[lane]
+        envelopes["producer"][: len(lane)] = self._member_of_lane[lane]
         return len(lane)
 
     def numbers(self, lane: U32, sequence: U64) -> I64:
         return np.arange(self._numbered, self._numbered + len(lane), dtype=np.int64)
 
-    def accepted(self, lane: U32, head: Envelopes) -> None:
+    def accepted(self, lane: U32, envelope: Envelopes) -> None:
         for _ in range(len(lane)):
             self._free.popleft()
         self._awaited[lane] = self._next_sequence[lane]
         self._next_sequence[lane] += 1
         self._numbered += len(lane)
-        self._heads[lane] = head
+        self._envelopes[lane] = envelope
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -509,7 +510,7 @@ class RequestFlow(NumberedFlow):
         is_own &= self._awaited[at] == np.asarray(sequence, dtype=np.int64)
         lane = np.unique(at[is_own]).astype(np.uint32)
         self._release(lane)
-        return lane, self._heads[lane]
+        return lane, self._envelopes[lane]
 
     def are_here(self, producer: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
         """Which of these producers have a lane here."""
@@ -524,10 +525,12 @@ class RequestFlow(NumberedFlow):
 
     def give_up(self, before_ns: int) -> Envelopes:
         """Free whoever waits for a message that was sent before that moment; those messages."""
-        is_late = (self._awaited != NOTHING) & (self._heads["sent_ns"].astype(np.int64) < before_ns)
+        is_late = (self._awaited != NOTHING) & (
+            self._envelopes["sent_ns"].astype(np.int64) < before_ns
+        )
         lane = np.flatnonzero(is_late).astype(np.uint32)
         self._release(lane)
-        return self._heads[lane]
+        return self._envelopes[lane]
 
     def _release(self, lane: U32) -> None:
         self._awaited[lane] = NOTHING
@@ -566,7 +569,7 @@ class Pacer(Protocol):
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         """Once so many are sent: when the last message of the next batch is due."""
 
-    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
+    def stamp(self, envelope_words: I64, lane: U32, sent_ns: int) -> None:
         """Write when the messages of the next batch are sent, and when they were due."""
 
 
@@ -582,8 +585,8 @@ class Unpaced:
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         return 0
 
-    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
-        stamp_sent(head_words, sent_ns, True)
+    def stamp(self, envelope_words: I64, lane: U32, sent_ns: int) -> None:
+        stamp_sent(envelope_words, sent_ns, True)
 
 
 class Paced:
@@ -628,14 +631,14 @@ class Paced:
         last = min(due + self._schedule.batch_from(due), self.total) - 1
         return self._start_ns + self._schedule.intended_ns(last)
 
-    def stamp(self, head_words: I64, lane: U32, sent_ns: int) -> None:
+    def stamp(self, envelope_words: I64, lane: U32, sent_ns: int) -> None:
         first = self._flow.next_number
         if first is not None:
             if not self._first <= first < self._end:
                 self._look_at(first)
-            if first + len(head_words) <= self._end:
+            if first + len(envelope_words) <= self._end:
                 stamp_in_stretch(
-                    head_words,
+                    envelope_words,
                     sent_ns,
                     first - self._first,
                     self._first_ns,
@@ -644,7 +647,7 @@ class Paced:
                 )
                 return
         # Lanes out of step, a change of rate within the batch, or a recorded schedule.
-        head = envelopes_of_words(head_words)
-        numbers = self._flow.numbers(lane, head["sequence"])
-        head["intended_ns"] = self._schedule.intended_of_ns(numbers) + self._start_ns
-        stamp_sent(head_words, sent_ns, False)
+        envelope = envelopes_of_words(envelope_words)
+        numbers = self._flow.numbers(lane, envelope["sequence"])
+        envelope["intended_ns"] = self._schedule.intended_of_ns(numbers) + self._start_ns
+        stamp_sent(envelope_words, sent_ns, False)

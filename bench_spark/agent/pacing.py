@@ -282,16 +282,16 @@ class DueTimes:
             self._stream_of[list(stream.members)] = number
             self._lane_of[list(stream.members)] = np.arange(len(stream.members))
 
-    def fill(self, head: Envelopes) -> None:
+    def fill(self, envelope: Envelopes) -> None:
         """Put in when messages of this run were due, where that is not known yet."""
-        is_open = (head["intended_ns"] == 0) & (head["run_tag"] == self._run_tag)
-        is_open &= head["producer"] < len(self._stream_of)
+        is_open = (envelope["intended_ns"] == 0) & (envelope["run_tag"] == self._run_tag)
+        is_open &= envelope["producer"] < len(self._stream_of)
         places = np.flatnonzero(is_open)
         if not len(places):
             return
-        sequence = head["sequence"][places].astype(np.int64)
-        due_ns, is_known = self.of(head["producer"][places], sequence)
-        head["intended_ns"][places[is_known]] = due_ns[is_known]
+        sequence = envelope["sequence"][places].astype(np.int64)
+        due_ns, is_known = self.of(envelope["producer"][places], sequence)
+        envelope["intended_ns"][places[is_known]] = due_ns[is_known]
 
     def place_of(self, producer: int) -> tuple[int, int] | None:
         """Its place among the producers that share its schedule, and how many these are; None where

@@ -20,7 +20,7 @@ from bench_spark.agent.load import AgentLoad, Backlog
 from bench_spark.agent.records import body_sizes
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_words
+from bench_spark.core.envelope import Envelopes, empty_envelopes, word_rows_of
 from bench_spark.plan import Assignment
 from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes
 
@@ -69,9 +69,9 @@ class LoadProducer:
         self._sent_before_measure: int | None = None
         self._sizes = body_sizes(assignment.scenario.message, timeline)
         most = _batch_messages(self._sizes.smallest_bytes)
-        self._heads = empty_envelopes(most)
-        self._heads["run_tag"] = assignment.run_tag
-        self._head_words = envelope_words(self._heads)
+        self._envelopes = empty_envelopes(most)
+        self._envelopes["run_tag"] = assignment.run_tag
+        self._envelope_words = word_rows_of(self._envelopes)
         self._lanes = np.zeros(most, np.uint32)
         # The only destination of every producer.
         self._routes = np.zeros(most, np.uint16)
@@ -145,7 +145,7 @@ class LoadProducer:
     def _send(self, wanted: int) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
-            messages = self._flow.next_batch(self._head_words, self._lanes, wanted)
+            messages = self._flow.next_batch(self._envelope_words, self._lanes, wanted)
             if not messages:
                 return 0
             batch = self._batches.get(messages)
@@ -158,7 +158,7 @@ class LoadProducer:
                 self._set_size(sent_ns)
                 wanted = min(wanted, self._batch_messages)
                 continue
-            self.pacer.stamp(batch.head_words, batch.lane, sent_ns)
+            self.pacer.stamp(batch.envelope_words, batch.lane, sent_ns)
             accepted = self._producers.send(batch)
             makes_way = accepted < messages and self._events.backpressure.put(
                 batch.lane[accepted:], sent_ns
@@ -175,23 +175,27 @@ class LoadProducer:
     def _new_batch(self, messages: int) -> Batch:
         batch = self._batches[messages] = Batch(
             lane=self._lanes[:messages],
-            head=self._heads[:messages],
-            tail=self._bodies.tails(messages),
+            envelope=self._envelopes[:messages],
+            payload=self._bodies.payloads(messages),
             route=self._routes[:messages],
-            head_bytes=self._bodies.head_bytes,
+            envelope_bytes=self._bodies.envelope_bytes,
         )
         return batch
 
     def _note_accepted(self, batch: Batch, accepted: int, sent_ns: int) -> None:
         insert_ns = self._now_ns() - sent_ns
-        lane, head, head_words = batch.lane, batch.head, batch.head_words
+        lane, envelope, envelope_words = batch.lane, batch.envelope, batch.envelope_words
         if accepted < len(lane):
-            lane, head, head_words = lane[:accepted], head[:accepted], head_words[:accepted]
-        self._recorder.sent(lane, head_words, insert_ns, batch.sizes)
+            lane, envelope, envelope_words = (
+                lane[:accepted],
+                envelope[:accepted],
+                envelope_words[:accepted],
+            )
+        self._recorder.sent(lane, envelope_words, insert_ns, batch.sizes)
         for tracer in self._tracers:
             tracer.sent(batch, accepted, self._body_bytes, insert_ns)
         self._bodies.accepted(batch, accepted)
-        self._flow.accepted(lane, head)
+        self._flow.accepted(lane, envelope)
         self._backlog.sent += accepted
 
     # -- what became of them ---------------------------------------------------------------------
@@ -213,16 +217,18 @@ class LoadProducer:
     def _free(self, outcomes: Outcomes, failures: int) -> None:
         """A message that came back frees its place in the backlog and in the window."""
         self._backlog.freed += failures
-        head = outcomes.head[np.isin(outcomes.kind, (OutcomeKind.REFUSED, OutcomeKind.RETURNED))]
-        self._flow.consumed(head["producer"])
+        envelope = outcomes.envelope[
+            np.isin(outcomes.kind, (OutcomeKind.REFUSED, OutcomeKind.RETURNED))
+        ]
+        self._flow.consumed(envelope["producer"])
         if self.awaits_arrivals:
-            self.arrived(head)
+            self.arrived(envelope)
 
     # -- senders that wait for their own messages ------------------------------------------------
 
-    def arrived(self, head: Envelopes) -> None:
+    def arrived(self, envelope: Envelopes) -> None:
         """Messages that this agent has received, in mode `request`."""
-        producer, sequence = head["producer"], head["sequence"]
+        producer, sequence = envelope["producer"], envelope["sequence"]
         self.released(producer, sequence)
         is_elsewhere = ~self._requests.are_here(producer)
         if is_elsewhere.any():
@@ -234,10 +240,10 @@ class LoadProducer:
 
     def released(self, producer: npt.ArrayLike, sequence: npt.ArrayLike) -> None:
         """Messages that were received, here or elsewhere."""
-        lane, head = self._requests.arrived(producer, sequence)
+        lane, envelope = self._requests.arrived(producer, sequence)
         if not len(lane):
             return
-        self._recorder.answered(self._now_ns(), lane, head)
+        self._recorder.answered(self._now_ns(), lane, envelope)
         if self._requests.are_all_waiting:
             self._send_at_once()
 

@@ -57,9 +57,9 @@ from bench_spark.core.envelope import (
     ENVELOPE_DTYPE,
     Envelopes,
     ForeignStamps,
-    envelope_words,
     envelopes_of_words,
     foreign_stamps,
+    word_rows_of,
 )
 from bench_spark.core.hdr import Histogram, HistogramShape, shape_for
 from bench_spark.core.kernels import warm_up
@@ -101,8 +101,8 @@ class RecorderSetup:
     """With `takes_any`: except for when they were sent, where the scenario says how that is
     told."""
     is_carried: bool = False
-    """Messages say by IDs which they are. Heads are made from these: without one the run tag is 0,
-    and times are 0 of messages that another agent sent."""
+    """Messages say by IDs which they are. Envelopes are made from these: without one the run tag is
+    0, and times are 0 of messages that another agent sent."""
     first_measured: I64 | None = None
     """Per producer of the run: from which number on such messages belong to the measured phase.
     Without it they belong to the phase in which they arrive."""
@@ -328,16 +328,18 @@ class Recorder:
 
     # -- messages in -----------------------------------------------------------------------------
 
-    def sent(self, lane: U32, head_words: I64, insert_ns: int, sizes: U32 | None = None) -> None:
+    def sent(
+        self, lane: U32, envelope_words: I64, insert_ns: int, sizes: U32 | None = None
+    ) -> None:
         """Messages accepted by the transport in one call, which took `insert_ns`; the arrays may be
         reused by the caller. `sizes` (of these and maybe more) are given where they do not follow
         from the time."""
         if sizes is None:
-            sizes = self._body_bytes if self._has_one_size else self._sizes_of(head_words)
+            sizes = self._body_bytes if self._has_one_size else self._sizes_of(envelope_words)
         done = 0
         while True:
             done = record_sent(
-                head_words,
+                envelope_words,
                 done,
                 lane,
                 sizes,
@@ -346,24 +348,24 @@ class Recorder:
                 self._sending,
                 self._inserting,
             )
-            if done > len(head_words):
+            if done > len(envelope_words):
                 return
-            self._look_for_interval(head_words, lane, done)
+            self._look_for_interval(envelope_words, lane, done)
 
-    def _look_for_interval(self, head_words: I64, lane: U32, done: int) -> None:
+    def _look_for_interval(self, envelope_words: I64, lane: U32, done: int) -> None:
         """Of the next of the messages sent, or of how long the call took."""
-        head = envelopes_of_words(head_words)[min(done, len(lane) - 1)]
-        sent_ns = int(head["sent_ns"])
+        envelope = envelopes_of_words(envelope_words)[min(done, len(lane) - 1)]
+        sent_ns = int(envelope["sent_ns"])
         if done == len(lane):
             is_measured = sent_ns >= self._timeline.measure_start_ns
             self._inserting = self._intervals.at(INSERT_KIND, sent_ns, is_measured, ANY_DESTINATION)
         else:
-            is_measured = self._is_measured(sent_ns, int(head["intended_ns"]))
+            is_measured = self._is_measured(sent_ns, int(envelope["intended_ns"]))
             destination = int(self._parties[lane[done]]["destination"])
             self._sending = self._intervals.at(self._sent_kind, sent_ns, is_measured, destination)
 
-    def _sizes_of(self, head_words: I64) -> U32:
-        return self._setup.sizes.of(envelopes_of_words(head_words)["sent_ns"].astype(np.int64))
+    def _sizes_of(self, envelope_words: I64) -> U32:
+        return self._setup.sizes.of(envelopes_of_words(envelope_words)["sent_ns"].astype(np.int64))
 
     def _is_measured(self, sent_ns: int, intended_ns: int) -> bool:
         phase_ns = sent_ns if self.goes_by_sending else intended_ns
@@ -385,11 +387,11 @@ class Recorder:
             failures += more
             if done == len(rows):
                 return failures
-            head, at_ns = rows[done]["head"], int(rows[done]["at_ns"])
+            envelope, at_ns = rows[done]["envelope"], int(rows[done]["at_ns"])
             interval = self._intervals.at(
                 OUTCOME_KIND,
                 at_ns,
-                self._is_measured(int(head["sent_ns"]), int(head["intended_ns"])),
+                self._is_measured(int(envelope["sent_ns"]), int(envelope["intended_ns"])),
                 int(self._parties[rows[done]["lane"]]["destination"]),
             )
             if interval is self._settling:
@@ -397,11 +399,11 @@ class Recorder:
                 failed.make_room()
             self._settling = interval
 
-    def answered(self, at_ns: int, lane: U32, head: Envelopes) -> None:
+    def answered(self, at_ns: int, lane: U32, envelope: Envelopes) -> None:
         """Senders that waited for these messages are free again."""
-        rows = len(head)
+        rows = len(envelope)
         kinds = np.full(rows, ANSWERED, np.uint8)
-        self.outcomes(Outcomes.of_columns(np.full(rows, at_ns, np.int64), lane, kinds, head))
+        self.outcomes(Outcomes.of_columns(np.full(rows, at_ns, np.int64), lane, kinds, envelope))
 
     def received(self, rows: Rows) -> int:
         """Messages received; `subscription` says the place of the one that each came by. Returns
@@ -421,7 +423,7 @@ class Recorder:
             if stopped["stopped_by"] == FULL_SETS:
                 self.received_sets.make_room()
             elif stopped["stopped_by"] == OTHER_RATE:
-                self._look_up_schedule(rows[done]["head"])
+                self._look_up_schedule(rows[done]["envelope"])
             else:
                 self._receiving = self._intervals.at(
                     self._received_kind,
@@ -430,35 +432,35 @@ class Recorder:
                     int(stopped["destination"]),
                 )
 
-    def _look_up_schedule(self, head: np.void) -> None:
+    def _look_up_schedule(self, envelope: np.void) -> None:
         """Of the producer of a message, the part of its schedule around that message."""
         assert self._setup.due_times is not None
-        producer = int(head["producer"])
-        stretch = self._setup.due_times.stretch_of(producer, int(head["sequence"]))
+        producer = int(envelope["producer"])
+        stretch = self._setup.due_times.stretch_of(producer, int(envelope["sequence"]))
         party = self._parties[self._lanes + producer]
         party["rate_first"], party["rate_end"] = stretch.first, stretch.end
         party["rate_first_ns"], party["period_ns"] = stretch.first_ns, stretch.period_ns
 
-    def has_possible_times(self, head: Envelopes, received_ns: I64) -> Bool:
+    def has_possible_times(self, envelope: Envelopes, received_ns: I64) -> Bool:
         """Of which messages of this run it can be true when they say they were sent and due."""
-        possible = np.ones(len(head), np.bool_)
+        possible = np.ones(len(envelope), np.bool_)
         if self._setup.is_carried or not self._has_accounts:
             return possible
-        head, received_ns = np.ascontiguousarray(head), np.ascontiguousarray(received_ns)
+        envelope, received_ns = np.ascontiguousarray(envelope), np.ascontiguousarray(received_ns)
         done = 0
         while True:
             done += find_possible_times(
-                head[done:], received_ns[done:], self._books, possible[done:]
+                envelope[done:], received_ns[done:], self._books, possible[done:]
             )
-            if done == len(head):
+            if done == len(envelope):
                 return possible
-            self._look_up_schedule(head[done])
+            self._look_up_schedule(envelope[done])
 
     # -- what the loop counts itself -------------------------------------------------------------
 
-    def given_up(self, at_ns: int, head: Envelopes) -> None:
+    def given_up(self, at_ns: int, envelope: Envelopes) -> None:
         """Senders have gone on without these messages."""
-        measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
+        measured = self._timeline.phase_of(envelope["intended_ns"].astype(np.int64))
         for phase, messages in ((MEASURE, measured), (WARMUP, ~measured)):
             if messages.any():
                 count = int(np.count_nonzero(messages))
@@ -519,15 +521,15 @@ def _compile() -> None:
         sizes=BodySizes(ENVELOPE_BYTES),
         has_schedule=True,
     )
-    heads, lanes = np.zeros(1, ENVELOPE_DTYPE), np.zeros(1, np.uint32)
+    envelopes, lanes = np.zeros(1, ENVELOPE_DTYPE), np.zeros(1, np.uint32)
     rows = np.zeros(1, RECEIVED_DTYPE)
     fill_subscriptions(rows, np.zeros((1, 1), np.int64))
     for setup in (facts, replace(facts, takes_any=True)):
         recorder = Recorder(setup, Timeline(0, 0, NANOSECONDS, 0))
-        recorder.sent(lanes, envelope_words(heads), 0)
+        recorder.sent(lanes, word_rows_of(envelopes), 0)
         recorder.outcomes(Outcomes(np.zeros(1, OUTCOME_DTYPE)))
         recorder.received(rows)
-        recorder.has_possible_times(heads, np.zeros(1, np.int64))
+        recorder.has_possible_times(envelopes, np.zeros(1, np.int64))
         recorder.received_sets.ensure_groups(2)
 
 

@@ -45,7 +45,7 @@ from bench_spark.data.scanning import RecordSource
 from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
 from bench_spark.transports.batches import (
-    HEAD_ONLY,
+    ENVELOPE_ONLY,
     I64,
     U8,
     U32,
@@ -53,8 +53,8 @@ from bench_spark.transports.batches import (
     Bool,
     Outcomes,
     Part,
+    Payloads,
     Received,
-    Tails,
     joined,
     nothing_received,
 )
@@ -103,7 +103,7 @@ def body_sizes(message: Message, timeline: Timeline) -> BodySizes:
     return BodySizes(message.bytes, tuple(steps), timeline)
 
 
-def head_bytes(message: Message) -> int:
+def envelope_bytes(message: Message) -> int:
     """How much of the envelope fits: all 32 bytes, or only the send time in tiny bodies."""
     return ENVELOPE_BYTES if message.bytes >= ENVELOPE_BYTES else 8
 
@@ -113,18 +113,18 @@ class Bodies(Protocol):
 
     is_numbered: bool
     """Whether a message says which one it is, and of which run."""
-    head_bytes: int
-    """How much of a message's head goes into its body as it is."""
+    envelope_bytes: int
+    """How much of a message's envelope goes into its body as it is."""
 
     @property
     def wants(self) -> frozenset[Part]:
-        """What must be received of a message besides its head."""
+        """What must be received of a message besides its envelope."""
 
     def set_size(self, body_bytes: int, messages: int) -> None:
         """From now on bodies have so many bytes, and at most so many are sent at once."""
 
-    def tails(self, messages: int) -> Tails:
-        """What follows the heads of a batch."""
+    def payloads(self, messages: int) -> Payloads:
+        """What follows the envelopes of a batch."""
 
     def accepted(self, batch: Batch, count: int) -> None:
         """The first of these messages are out."""
@@ -139,23 +139,23 @@ class PaddedBodies:
     a full socket takes. It is drawn when messages are out, and not while the next ones are due.
     """
 
-    wants = HEAD_ONLY
+    wants = ENVELOPE_ONLY
 
     def __init__(self, message: Message, seed: int) -> None:
-        self.head_bytes = head_bytes(message)
-        self.is_numbered = self.head_bytes == ENVELOPE_BYTES
+        self.envelope_bytes = envelope_bytes(message)
+        self.is_numbered = self.envelope_bytes == ENVELOPE_BYTES
         self._random = None if message.padding == "zero" else RandomBytes(seed)
         self._zeros = b""
         self._rows: RandomRows | None = None
 
     def set_size(self, body_bytes: int, messages: int) -> None:
-        padding_bytes = body_bytes - self.head_bytes
+        padding_bytes = body_bytes - self.envelope_bytes
         if self._random is None:
             self._zeros = bytes(padding_bytes)
         else:
             self._rows = RandomRows(self._random, messages, padding_bytes)
 
-    def tails(self, messages: int) -> bytes | U8:
+    def payloads(self, messages: int) -> bytes | U8:
         """One for all, or a row for each of the messages, always in the same memory."""
         return self._zeros if self._rows is None else self._rows.rows[:messages]
 
@@ -180,37 +180,41 @@ class GivenIds:
     def learn(self, outcomes: Outcomes) -> None:
         if outcomes.answers is None:
             return
-        for answer, head in zip(outcomes.answers, outcomes.head, strict=True):
+        for answer, envelope in zip(outcomes.answers, outcomes.envelope, strict=True):
             if answer:
-                self._head_of[bytes(answer)] = head.tobytes()
+                self._head_of[bytes(answer)] = envelope.tobytes()
         while len(self._head_of) > self._most_ids:
             self._head_of.popitem(last=False)
 
     def recognise(self, received: Received, texts: Sequence[bytes]) -> tuple[Received, Envelopes]:
-        """Messages that are known now, or that have waited for too long, with their heads; those
-        without an ID, or whose ID nobody has given, have a head of zeros."""
+        """Messages that are known now, or that have waited for too long, with their envelopes;
+        those without an ID, or whose ID nobody has given, have an envelope of zeros."""
         received = replace(received, bodies=None, keys=None, headers=None)
         waiting = [part for part in (self._waiting, received) if len(part)]
         everything = joined(waiting)
         names = [*self._waiting_texts, *texts]
-        heads = [self._head_of.get(name) for name in names]
+        envelopes = [self._head_of.get(name) for name in names]
         latest_ns = self._now_ns() - LONGEST_WAIT_NS
         stays = np.array(
-            [head is None and bool(name) for head, name in zip(heads, names, strict=True)], np.bool_
+            [
+                envelope is None and bool(name)
+                for envelope, name in zip(envelopes, names, strict=True)
+            ],
+            np.bool_,
         )
         stays &= everything.received_ns > latest_ns
         self._waiting_texts = [name for name, stay in zip(names, stays, strict=True) if stay]
         self._waiting = everything.at(np.flatnonzero(stays))
-        known = [head for head, stay in zip(heads, stays, strict=True) if not stay]
+        known = [envelope for envelope, stay in zip(envelopes, stays, strict=True) if not stay]
         return everything.at(np.flatnonzero(~stays)), _envelopes(known)
 
 
-def _envelopes(heads: Sequence[bytes | None]) -> Envelopes:
-    if not heads:
+def _envelopes(envelopes: Sequence[bytes | None]) -> Envelopes:
+    if not envelopes:
         return empty_envelopes(0)
     nothing = bytes(empty_envelopes(1).nbytes)
-    rows = np.frombuffer(b"".join([head or nothing for head in heads]), np.uint8)
-    return envelopes_from_bytes(rows.reshape(len(heads), len(nothing)).copy())
+    rows = np.frombuffer(b"".join([envelope or nothing for envelope in envelopes]), np.uint8)
+    return envelopes_from_bytes(rows.reshape(len(envelopes), len(nothing)).copy())
 
 
 MOST_MESSAGES = 1 << 20
@@ -240,25 +244,28 @@ class SentRing:
         self._members = np.array(sorted(members), np.int64)
         self._lane_of_member = np.argsort(np.array(members, np.int64))
 
-    def add(self, lane: U32, head: Envelopes, hashes: I64 | None) -> None:
-        place = head["sequence"] % self._each
-        slots = np.empty(len(head), _SLOT_DTYPE)
-        slots["number"] = head["sequence"] + np.uint64(1)
-        slots["sent_ns"] = head["sent_ns"]
-        slots["intended_ns"] = head["intended_ns"]
+    def add(self, lane: U32, envelope: Envelopes, hashes: I64 | None) -> None:
+        place = envelope["sequence"] % self._each
+        slots = np.empty(len(envelope), _SLOT_DTYPE)
+        slots["number"] = envelope["sequence"] + np.uint64(1)
+        slots["sent_ns"] = envelope["sent_ns"]
+        slots["intended_ns"] = envelope["intended_ns"]
         slots["content"] = 0 if hashes is None else hashes
         self._slots[lane, place] = slots
 
-    def find(self, head: Envelopes) -> Known:
-        """Of heads with this run's tag; whatever they say, nothing is found that was not sent."""
+    def find(self, envelope: Envelopes) -> Known:
+        """Of envelopes with this run's tag; whatever they say, nothing is found that was not
+        sent."""
         if not len(self._members):
-            nothing = np.zeros(len(head), np.uint64)
-            return Known(np.zeros(len(head), np.bool_), nothing, nothing, nothing.view(np.int64))
-        producer = head["producer"].astype(np.int64)
+            nothing = np.zeros(len(envelope), np.uint64)
+            return Known(
+                np.zeros(len(envelope), np.bool_), nothing, nothing, nothing.view(np.int64)
+            )
+        producer = envelope["producer"].astype(np.int64)
         at = np.minimum(np.searchsorted(self._members, producer), len(self._members) - 1)
-        slots = self._slots[self._lane_of_member[at], head["sequence"] % self._each]
+        slots = self._slots[self._lane_of_member[at], envelope["sequence"] % self._each]
         is_known = (self._members[at] == producer) & (
-            slots["number"] == head["sequence"] + np.uint64(1)
+            slots["number"] == envelope["sequence"] + np.uint64(1)
         )
         sent_ns, intended_ns = slots["sent_ns"] * is_known, slots["intended_ns"] * is_known
         return Known(is_known, sent_ns, intended_ns, slots["content"])
@@ -268,7 +275,7 @@ class RecordCodec:
     """Puts IDs into records; see `Bodies`."""
 
     is_numbered = True
-    head_bytes = 0
+    envelope_bytes = 0
 
     def __init__(
         self,
@@ -298,22 +305,22 @@ class RecordCodec:
     def set_size(self, body_bytes: int, messages: int) -> None:
         """Every record has its own size."""
 
-    def tails(self, messages: int) -> Tails:
+    def payloads(self, messages: int) -> Payloads:
         """Known once the batch is prepared."""
         return b""
 
     def prepare(self, batch: Batch) -> None:
-        """Turn heads into messages; the times in them need not be known yet."""
+        """Turn envelopes into messages; the times in them need not be known yet."""
         assert self._records is not None
         assert self._ordering is not None
-        numbers = self._ordering.numbers(batch.head["producer"], batch.head["sequence"])
+        numbers = self._ordering.numbers(batch.envelope["producer"], batch.envelope["sequence"])
         records = self._records.read(numbers)
         try:
-            carried = self._carrier.put(id_texts(encode_ids(batch.head)), records)
+            carried = self._carrier.put(id_texts(encode_ids(batch.envelope)), records)
         except NoPlace as nowhere:
             place = self._records.place(int(numbers[nowhere.place]))
             raise RunError(f"{place}: {nowhere}, and the record cannot be sent") from nowhere
-        batch.tail = carried.bodies
+        batch.payload = carried.bodies
         batch.keys = carried.keys
         batch.headers = carried.headers
         batch.sizes = np.fromiter(map(len, carried.bodies), np.uint32, len(batch))
@@ -323,7 +330,7 @@ class RecordCodec:
     def accepted(self, batch: Batch, count: int) -> None:
         """The first of these messages are out."""
         hashes = None if batch.hashes is None else batch.hashes[:count]
-        self._ring.add(batch.lane[:count], batch.head[:count], hashes)
+        self._ring.add(batch.lane[:count], batch.envelope[:count], hashes)
 
     def answered(self, outcomes: Outcomes) -> None:
         """What became of messages; answers may name their IDs."""
@@ -333,23 +340,24 @@ class RecordCodec:
     # -- receiving -------------------------------------------------------------------------------
 
     def identify(self, received: Received) -> Received:
-        """The same messages, with the heads they were sent with as far as they are known here."""
+        """The same messages, with the envelopes they were sent with as far as they are known
+        here."""
         hashes = None
         if self._hashes_contents and len(received):
             hashes = content_hashes(self._carrier.contents(received))
         if self._given_ids is not None:
             texts = self._carrier.find(received) if len(received) else []
             received.hashes = hashes
-            received, head = self._given_ids.recognise(received, texts)
+            received, envelope = self._given_ids.recognise(received, texts)
             hashes = received.hashes
         elif not len(received):
             return received
         else:
-            head, _ = decode_ids(id_rows(self._carrier.find(received)))
-        known = self._ring.find(head)
-        head["sent_ns"] = known.sent_ns
-        head["intended_ns"] = known.intended_ns
-        received.rows["head"] = head
+            envelope, _ = decode_ids(id_rows(self._carrier.find(received)))
+        known = self._ring.find(envelope)
+        envelope["sent_ns"] = known.sent_ns
+        envelope["intended_ns"] = known.intended_ns
+        received.rows["envelope"] = envelope
         received.bodies = received.keys = received.headers = None
         if hashes is not None:
             received.hashes = hashes

@@ -59,7 +59,7 @@ _EVENT_OF_OUTCOME[OutcomeKind.RETURNED] = MessageEvent.RETURNED
 
 TRACE_DTYPE = np.dtype(
     [
-        ("head", ENVELOPE_DTYPE),
+        ("envelope", ENVELOPE_DTYPE),
         ("at_ns", "<i8"),
         ("insert_ns", "<i8"),
         ("content_hash", "<i8"),
@@ -149,8 +149,8 @@ HasPossibleTimes = Callable[[Envelopes, I64], Mask]
 """Of which messages of the run, received then, it can be true when they say they were sent."""
 
 
-def _any_times(head: Envelopes, received_ns: I64) -> Mask:
-    return np.ones(len(head), np.bool_)
+def _any_times(envelope: Envelopes, received_ns: I64) -> Mask:
+    return np.ones(len(envelope), np.bool_)
 
 
 class Tracer:
@@ -186,17 +186,17 @@ class Tracer:
     def sent(self, batch: Batch, accepted: int, body_bytes: int, insert_ns: int) -> None:
         """Messages accepted by the transport, from the front of a batch, in one call that took
         `insert_ns`. `body_bytes`: of all of them, where the batch says nothing else."""
-        lane, head = batch.lane[:accepted], batch.head[:accepted]
+        lane, envelope = batch.lane[:accepted], batch.envelope[:accepted]
         sizes = body_bytes if batch.sizes is None else batch.sizes[:accepted]
         hashes = None if batch.hashes is None else batch.hashes[:accepted]
-        chosen = self._chosen(head)
+        chosen = self._chosen(envelope)
         if chosen is not None:
-            lane, head = lane[chosen], head[chosen]
+            lane, envelope = lane[chosen], envelope[chosen]
             sizes = sizes if isinstance(sizes, int) else sizes[chosen]
             hashes = None if hashes is None else hashes[chosen]
-        for rows, part in self._room_for(len(head)):
-            rows["head"] = head[part]
-            rows["at_ns"] = rows["head"]["sent_ns"]
+        for rows, part in self._room_for(len(envelope)):
+            rows["envelope"] = envelope[part]
+            rows["at_ns"] = rows["envelope"]["sent_ns"]
             rows["insert_ns"] = insert_ns
             rows["place"] = lane[part]
             rows["size"] = sizes if isinstance(sizes, int) else sizes[part]
@@ -206,12 +206,16 @@ class Tracer:
 
     def outcomes(self, outcomes: Outcomes) -> None:
         is_told = outcomes.kind != OutcomeKind.UNKNOWN
-        chosen = self._chosen(outcomes.head)
+        chosen = self._chosen(outcomes.envelope)
         places = np.flatnonzero(is_told if chosen is None else is_told & chosen)
-        head, at_ns, lane = outcomes.head[places], outcomes.at_ns[places], outcomes.lane[places]
+        envelope, at_ns, lane = (
+            outcomes.envelope[places],
+            outcomes.at_ns[places],
+            outcomes.lane[places],
+        )
         kind = _EVENT_OF_OUTCOME[outcomes.kind[places]]
         for rows, part in self._room_for(len(places)):
-            rows["head"] = head[part]
+            rows["envelope"] = envelope[part]
             rows["at_ns"] = at_ns[part]
             rows["insert_ns"] = 0
             rows["place"] = lane[part]
@@ -223,22 +227,27 @@ class Tracer:
     def received(self, received: Received) -> None:
         """Messages received; `subscription` is the place of the one each came by."""
         subscription = received.rows["subscription"]
-        head, hashes = received.head, received.hashes
+        envelope, hashes = received.envelope, received.hashes
         is_ours = (
-            (head["run_tag"] == self._setup.run_tag)
-            & (head["producer"] < self._setup.producers)
-            & plausible(head["sequence"].astype(np.int64))
+            (envelope["run_tag"] == self._setup.run_tag)
+            & (envelope["producer"] < self._setup.producers)
+            & plausible(envelope["sequence"].astype(np.int64))
         )
-        is_ours &= self._has_possible_times(head, received.received_ns)
+        is_ours &= self._has_possible_times(envelope, received.received_ns)
         at_ns, size = received.received_ns, received.size
-        chosen = self._chosen(head)
+        chosen = self._chosen(envelope)
         if chosen is not None:
             chosen &= is_ours
-            head, at_ns, size, is_ours = head[chosen], at_ns[chosen], size[chosen], is_ours[chosen]
+            envelope, at_ns, size, is_ours = (
+                envelope[chosen],
+                at_ns[chosen],
+                size[chosen],
+                is_ours[chosen],
+            )
             subscription = subscription[chosen]
             hashes = None if hashes is None else hashes[chosen]
-        for rows, part in self._room_for(len(head)):
-            rows["head"] = head[part]
+        for rows, part in self._room_for(len(envelope)):
+            rows["envelope"] = envelope[part]
             rows["at_ns"] = at_ns[part]
             rows["insert_ns"] = 0
             rows["place"] = subscription[part]
@@ -247,11 +256,11 @@ class Tracer:
             rows["is_ours"] = is_ours[part]
             _put_hashes(rows, hashes, part)
 
-    def _chosen(self, head: Envelopes) -> Mask | None:
+    def _chosen(self, envelope: Envelopes) -> Mask | None:
         """Which of these messages are traced; None for all."""
         if self._setup.every == 1:
             return None
-        chosen: Mask = head["sequence"] % np.uint64(self._setup.every) == 0
+        chosen: Mask = envelope["sequence"] % np.uint64(self._setup.every) == 0
         return chosen
 
     def _room_for(self, count: int) -> Iterator[tuple[Rows, slice]]:

@@ -44,13 +44,13 @@ def empty_envelopes(count: int) -> Envelopes:
     return np.zeros(count, dtype=ENVELOPE_DTYPE)
 
 
-def envelope_bytes(envelopes: Envelopes) -> npt.NDArray[np.uint8]:
+def byte_rows_of(envelopes: Envelopes) -> npt.NDArray[np.uint8]:
     """Rows of 32 bytes, ready to be copied into message bodies: the same memory, where it is one
     piece."""
     return np.ascontiguousarray(envelopes).view(np.uint8).reshape(len(envelopes), ENVELOPE_BYTES)
 
 
-def envelope_words(envelopes: Envelopes) -> npt.NDArray[np.int64]:
+def word_rows_of(envelopes: Envelopes) -> npt.NDArray[np.int64]:
     """Rows of four words, as kernels take them that are called for a few messages: the same memory,
     which must be one piece."""
     return envelopes.view(np.int64).reshape(len(envelopes), ENVELOPE_WORDS)
@@ -127,18 +127,19 @@ _NUMBERS = np.dtype([("run_tag", ">u4"), ("producer", ">u4"), ("sequence", ">u8"
 _IS_DIGIT = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8))
 
 
-def encode_ids(heads: Envelopes) -> U8:
-    """A row of 32 characters for each head."""
-    numbers = np.empty(len(heads), _NUMBERS)
+def encode_ids(envelopes: Envelopes) -> U8:
+    """A row of 32 characters for each envelope."""
+    numbers = np.empty(len(envelopes), _NUMBERS)
     for name in ("run_tag", "producer", "sequence"):
-        numbers[name] = heads[name]
+        numbers[name] = envelopes[name]
     digits = numbers.tobytes().hex().encode()
-    return np.frombuffer(digits, np.uint8).reshape(len(heads), ID_BYTES)
+    return np.frombuffer(digits, np.uint8).reshape(len(envelopes), ID_BYTES)
 
 
 def decode_ids(rows: U8) -> tuple[Envelopes, Bool]:
-    """Heads without times, and which of the rows are IDs; the heads of others are all zeros."""
-    heads = empty_envelopes(len(rows))
+    """Envelopes without times, and which of the rows are IDs; the envelopes of others are all
+    zeros."""
+    envelopes = empty_envelopes(len(rows))
     valid: Bool = np.ones(len(rows), np.bool_)
     packed = _unhexed(rows)
     if packed is None:
@@ -146,8 +147,8 @@ def decode_ids(rows: U8) -> tuple[Envelopes, Bool]:
         packed = bytes.fromhex(np.where(valid[:, None], rows, ord("0")).tobytes().decode())
     numbers = np.frombuffer(packed, _NUMBERS)
     for name in ("run_tag", "producer", "sequence"):
-        heads[name] = numbers[name]
-    return heads, valid
+        envelopes[name] = numbers[name]
+    return envelopes, valid
 
 
 def _unhexed(rows: U8) -> bytes | None:

@@ -21,9 +21,9 @@ _MIXERS = (
 )
 
 
-def mixed(heads: Envelopes) -> U64:
+def mixed(envelopes: Envelopes) -> U64:
     """64 bits for each message, evenly spread, in no order (splitmix64's mixing)."""
-    bits: U64 = (heads["producer"] + np.uint64(1)) * _PRODUCER_STEP + heads["sequence"]
+    bits: U64 = (envelopes["producer"] + np.uint64(1)) * _PRODUCER_STEP + envelopes["sequence"]
     bits *= _PRODUCER_STEP
     for shift, factor in _MIXERS:
         bits ^= bits >> shift
@@ -32,9 +32,9 @@ def mixed(heads: Envelopes) -> U64:
     return bits
 
 
-def fractions(heads: Envelopes) -> npt.NDArray[np.float64]:
+def fractions(envelopes: Envelopes) -> npt.NDArray[np.float64]:
     """The same as a number from 0 to 1, 1 excluded."""
-    return (mixed(heads) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (mixed(envelopes) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 U8 = npt.NDArray[np.uint8]

@@ -23,7 +23,7 @@ from bench_spark.config.sections import ANY_ID, Identity, compiled
 from bench_spark.core.envelope import ID_BYTES
 from bench_spark.data.scanning import Records
 from bench_spark.errors import ConfigurationError, RunError
-from bench_spark.transports.batches import HEAD_ONLY, Part, Received
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part, Received
 from bench_spark.transports.registry import kind_of
 
 NO_ID = b""
@@ -272,7 +272,7 @@ class AsKey(_WholeBody):
 class ByAcknowledgement(_WholeBody):
     """The system names an ID in its answer to each message, and puts it into what comes out."""
 
-    puts_into = HEAD_ONLY
+    puts_into = ENVELOPE_ONLY
     wants = frozenset({Part.BODY})
 
     def __init__(self, pattern: Pattern[bytes]) -> None:

@@ -178,17 +178,17 @@ def message_table(setup: TraceSetup, first_row: int, parts: Sequence[Rows]) -> p
     """Rows of the tracer as rows of `messages`; the first is the agent's `first_row`th."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     count = len(rows)
-    head, kind, place = rows["head"], rows["kind"], rows["place"]
+    envelope, kind, place = rows["envelope"], rows["kind"], rows["place"]
     is_nobodys = ~rows["is_ours"]
     is_sent, is_received = kind == MessageEvent.SENT, kind == MessageEvent.RECEIVED
-    intended_ns = head["intended_ns"].astype(np.int64)
+    intended_ns = envelope["intended_ns"].astype(np.int64)
     no_intention = is_nobodys | (intended_ns == 0)
     at_ns = np.ascontiguousarray(rows["at_ns"])
     is_measured = setup.timeline.phase_of(np.where(no_intention, at_ns, intended_ns))
     if setup.first_measured is not None:
         of_others = no_intention & ~is_nobodys
-        first = np.array(setup.first_measured, np.int64)[head["producer"][of_others]]
-        is_measured[of_others] = head["sequence"][of_others].astype(np.int64) >= first
+        first = np.array(setup.first_measured, np.int64)[envelope["producer"][of_others]]
+        is_measured[of_others] = envelope["sequence"][of_others].astype(np.int64) >= first
     subscriptions = np.array([*setup.subscriptions, 0], np.int32)
     columns = {
         "run_id": _repeated(setup.run_id, count),
@@ -197,12 +197,14 @@ def message_table(setup: TraceSetup, first_row: int, parts: Sequence[Rows]) -> p
         "number": pa.array(np.arange(first_row, first_row + count)),
         "kind": pa.DictionaryArray.from_arrays(kind.astype(np.int8), _KINDS),
         "phase": pa.DictionaryArray.from_arrays(is_measured.astype(np.int8), pa.array(PHASES)),
-        "producer": _nullable(head["producer"].astype(np.int32), is_nobodys),
-        "sequence": _nullable(head["sequence"].astype(np.int64), is_nobodys),
+        "producer": _nullable(envelope["producer"].astype(np.int32), is_nobodys),
+        "sequence": _nullable(envelope["sequence"].astype(np.int64), is_nobodys),
         "subscription": _nullable(subscriptions[np.where(is_received, place, -1)], ~is_received),
         "destination": _destinations(setup, place, is_received),
         "intended_ns": _nullable(intended_ns, no_intention),
-        "sent_ns": _nullable(head["sent_ns"].astype(np.int64), is_nobodys | (head["sent_ns"] == 0)),
+        "sent_ns": _nullable(
+            envelope["sent_ns"].astype(np.int64), is_nobodys | (envelope["sent_ns"] == 0)
+        ),
         "at_ns": pa.array(at_ns),
         "insert_ns": _nullable(rows["insert_ns"], ~is_sent),
         "size": _nullable(rows["size"].astype(np.int64), ~(is_sent | is_received)),

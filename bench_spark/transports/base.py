@@ -37,7 +37,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import RunError
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received
+from bench_spark.transports.batches import ENVELOPE_ONLY, Batch, Outcomes, Part, Received
 from bench_spark.transports.leftovers import NothingLeft, Sweeper
 
 
@@ -171,7 +171,8 @@ class Producers(Protocol):
     def send(self, batch: Batch) -> int:
         """Hand over as many messages as possible without waiting; returns how many, from the front.
 
-        Accepted means handed to the socket or the library. The agent stamps a refused tail again.
+        Accepted means handed to the socket or the library. The agent stamps a refused payload
+        again.
         """
 
     def commit(self) -> None:
@@ -259,7 +260,7 @@ class Transport(Protocol):
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers: ...
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> Consumers:
         """Connected, but nothing is delivered before `attach`."""
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes, envelope_words
+from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes, word_rows_of
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -25,18 +25,19 @@ ItemT = TypeVar("ItemT")
 
 
 class Part(Enum):
-    """What a message has besides its head. Which of them a protocol has: `Capabilities.parts`."""
+    """What a message has besides its envelope. Which of them a protocol has:
+    `Capabilities.parts`."""
 
     BODY = "body"
     KEY = "key"
     HEADERS = "headers"
 
 
-HEAD_ONLY: frozenset[Part] = frozenset()
+ENVELOPE_ONLY: frozenset[Part] = frozenset()
 
-Tails = bytes | U8 | Sequence[bytes]
-"""What follows the heads of messages: the same bytes for all, or a row of a two-dimensional array
-for each, or bytes of any length for each."""
+Payloads = bytes | U8 | Sequence[bytes]
+"""What follows the envelopes of messages: the same bytes for all, or a row of a two-dimensional
+array for each, or bytes of any length for each."""
 
 Headers = Mapping[str, bytes]
 """Of one message: values by name. Text is UTF-8; where a name comes twice, its last value."""
@@ -44,52 +45,55 @@ Headers = Mapping[str, bytes]
 
 @dataclass
 class Batch:
-    """Messages to send, in order. Body = head (cut to the body's size) + tail.
+    """Messages to send, in order. Body = envelope (cut to the body's size) + payload.
 
-    With `head_bytes` 0 the tails are whole bodies. The heads still say which message is which, and
-    come back in its outcome.
+    With `envelope_bytes` 0 the payloads are whole bodies. The envelopes still say which message is
+    which, and come back in its outcome.
 
     The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
     """
 
     lane: U32
-    head: Envelopes
-    tail: Tails
+    envelope: Envelopes
+    payload: Payloads
     """Shared by all (frames may be cached), or one per message."""
     route: U16
     keys: Sequence[bytes] | None = None
-    head_bytes: int = 32
-    """How many bytes of each head go into the body: 32, fewer for tiny bodies, or none."""
+    envelope_bytes: int = 32
+    """How many bytes of each envelope go into the body: 32, fewer for tiny bodies, or none."""
     headers: Sequence[Headers] | None = None
     """Only for protocols that have them (`Part.HEADERS`); MQTT takes text only."""
     sizes: U32 | None = None
     """Of the bodies, for the agent's own books, where they differ."""
     hashes: I64 | None = None
     """Of the bodies' contents, likewise, where they are asked for."""
-    head_words: I64 = field(init=False, repr=False, compare=False)
-    """The same memory as `head`, as kernels take it that are called for a few messages."""
+    envelope_words: I64 = field(init=False, repr=False, compare=False)
+    """The same memory as `envelope`, as kernels take it that are called for a few messages."""
 
     def __post_init__(self) -> None:
-        self.head_words = envelope_words(self.head)
+        self.envelope_words = word_rows_of(self.envelope)
 
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.envelope)
 
     def fits(self, most_bytes: int) -> bool:
         """Whether it is certain, without a look at each, that the bodies have no more in all."""
-        tail = self.tail
-        tail_bytes = len(tail) if type(tail) is bytes else common_tail_bytes(tail)
-        return tail_bytes is not None and len(self) * (self.head_bytes + tail_bytes) <= most_bytes
+        payload = self.payload
+        payload_bytes = len(payload) if type(payload) is bytes else common_payload_bytes(payload)
+        return (
+            payload_bytes is not None
+            and len(self) * (self.envelope_bytes + payload_bytes) <= most_bytes
+        )
 
     def part(self, start: int, end: int) -> Batch:
-        """Some messages that follow each other (views, no copies of heads)."""
+        """Some messages that follow each other (views, no copies of envelopes)."""
         return Batch(
             lane=self.lane[start:end],
-            head=self.head[start:end],
-            tail=self.tail if isinstance(self.tail, bytes) else self.tail[start:end],
+            envelope=self.envelope[start:end],
+            payload=self.payload if isinstance(self.payload, bytes) else self.payload[start:end],
             route=self.route[start:end],
             keys=None if self.keys is None else self.keys[start:end],
-            head_bytes=self.head_bytes,
+            envelope_bytes=self.envelope_bytes,
             hashes=None if self.hashes is None else self.hashes[start:end],
             headers=None if self.headers is None else self.headers[start:end],
         )
@@ -106,40 +110,40 @@ class Batch:
 
         return Batch(
             lane=self.lane[places],
-            head=self.head[places],
-            tail=tails_at(self.tail, places),
+            envelope=self.envelope[places],
+            payload=payloads_at(self.payload, places),
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
-            head_bytes=self.head_bytes,
+            envelope_bytes=self.envelope_bytes,
             hashes=None if self.hashes is None else self.hashes[places],
             headers=None if self.headers is None else of(self.headers),
         )
 
 
-def tails_at(tails: Tails, places: I64) -> Tails:
+def payloads_at(payloads: Payloads, places: I64) -> Payloads:
     """Those of some messages, in that order."""
-    if isinstance(tails, bytes):
-        return tails
-    if isinstance(tails, np.ndarray):
-        rows: U8 = tails[places]
+    if isinstance(payloads, bytes):
+        return payloads
+    if isinstance(payloads, np.ndarray):
+        rows: U8 = payloads[places]
         return rows
-    return [tails[place] for place in places.tolist()]
+    return [payloads[place] for place in places.tolist()]
 
 
-def each_tail(tails: Tails) -> Iterable[bytes]:
-    """One after the other; a tail that all share comes again without end."""
-    if isinstance(tails, bytes):
-        return repeat(tails)
-    if isinstance(tails, np.ndarray):
-        return (row.tobytes() for row in tails)
-    return tails
+def each_payload(payloads: Payloads) -> Iterable[bytes]:
+    """One after the other; a payload that all share comes again without end."""
+    if isinstance(payloads, bytes):
+        return repeat(payloads)
+    if isinstance(payloads, np.ndarray):
+        return (row.tobytes() for row in payloads)
+    return payloads
 
 
-def common_tail_bytes(tails: Tails) -> int | None:
+def common_payload_bytes(payloads: Payloads) -> int | None:
     """How long all of them are, where that is certain without a look at each."""
-    if isinstance(tails, bytes):
-        return len(tails)
-    return tails.shape[1] if isinstance(tails, np.ndarray) else None
+    if isinstance(payloads, bytes):
+        return len(payloads)
+    return payloads.shape[1] if isinstance(payloads, np.ndarray) else None
 
 
 class OutcomeKind(IntEnum):
@@ -152,7 +156,7 @@ class OutcomeKind(IntEnum):
 OUTCOME_DTYPE = np.dtype(
     [
         ("at_ns", "<i8"),
-        ("head", ENVELOPE_DTYPE),
+        ("envelope", ENVELOPE_DTYPE),
         ("lane", "<u4"),
         ("kind", "u1"),
         # A field, and no gap: numpy leaves gaps out where it joins arrays, and kernels are compiled
@@ -160,7 +164,7 @@ OUTCOME_DTYPE = np.dtype(
         ("unused", "u1", (3,)),
     ]
 )
-"""What became of a message sent earlier, with the head it was sent with; kind: OutcomeKind."""
+"""What became of a message sent earlier, with the envelope it was sent with; kind: OutcomeKind."""
 
 
 @dataclass
@@ -177,14 +181,14 @@ class Outcomes:
         at_ns: I64,
         lane: U32,
         kind: U8,
-        head: Envelopes,
+        envelope: Envelopes,
         answers: Sequence[bytes] | None = None,
     ) -> Outcomes:
-        rows = np.zeros(len(head), OUTCOME_DTYPE)
+        rows = np.zeros(len(envelope), OUTCOME_DTYPE)
         rows["at_ns"] = at_ns
         rows["lane"] = lane
         rows["kind"] = kind
-        rows["head"] = head
+        rows["envelope"] = envelope
         return cls(rows, answers)
 
     def __len__(self) -> int:
@@ -203,15 +207,15 @@ class Outcomes:
         return self.rows["kind"]
 
     @property
-    def head(self) -> Envelopes:
-        return self.rows["head"]
+    def envelope(self) -> Envelopes:
+        return self.rows["envelope"]
 
 
 RECEIVED_DTYPE = np.dtype(
     [
         ("received_ns", "<i8"),
         ("tag", "<u8"),
-        ("head", ENVELOPE_DTYPE),
+        ("envelope", ENVELOPE_DTYPE),
         ("lane", "<u4"),
         ("size", "<u4"),
         ("subscription", "<i4"),
@@ -222,7 +226,8 @@ RECEIVED_DTYPE = np.dtype(
 )
 """A message received: 64 bytes, which kernels write and read in place.
 
-`head` holds the first bytes of the body, padded with zeros where the body is shorter than 32 bytes;
+`envelope` holds the first bytes of the body, padded with zeros where the body is shorter than 32
+bytes;
 `size` is the true size of the body. `tag` is the transport's own: what it needs to acknowledge this
 message. The agent fills in `subscription` (its place among those that the agent serves) and
 `corrupted` (the content is not what this agent sent).
@@ -250,18 +255,18 @@ class Received:
         received_ns: I64,
         lane: U32,
         route: U16,
-        head: Envelopes,
+        envelope: Envelopes,
         size: U32,
         redelivered: Bool,
         tag: npt.NDArray[np.uint64] | None = None,
         **others: Any,
     ) -> Received:
         """Columns copied into rows; `others` are the fields of this class."""
-        rows = np.zeros(len(head), RECEIVED_DTYPE)
+        rows = np.zeros(len(envelope), RECEIVED_DTYPE)
         rows["received_ns"] = received_ns
         rows["lane"] = lane
         rows["route"] = route
-        rows["head"] = head
+        rows["envelope"] = envelope
         rows["size"] = size
         rows["redelivered"] = redelivered
         if tag is not None:
@@ -280,8 +285,8 @@ class Received:
         return self.rows["tag"]
 
     @property
-    def head(self) -> Envelopes:
-        return self.rows["head"]
+    def envelope(self) -> Envelopes:
+        return self.rows["envelope"]
 
     @property
     def lane(self) -> U32:

@@ -40,7 +40,7 @@ from bench_spark.transports.base import (
     TransportContext,
     alone,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Headers, Outcomes, Part, Received
+from bench_spark.transports.batches import ENVELOPE_ONLY, Batch, Headers, Outcomes, Part, Received
 from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
 
@@ -140,7 +140,7 @@ def producing(transport: Transport, *lanes: Sequence[Destination]) -> Iterator[P
 
 @contextmanager
 def consuming(
-    transport: Transport, *lanes: Sequence[Destination], want: frozenset[Part] = HEAD_ONLY
+    transport: Transport, *lanes: Sequence[Destination], want: frozenset[Part] = ENVELOPE_ONLY
 ) -> Iterator[Consumers]:
     consumers = transport.open_consumers(numbered(lanes), CLOCK.now_ns, want)
     try:
@@ -155,7 +155,7 @@ def exchanging(
     transport: Transport,
     producer_lanes: int = 1,
     consumer_lanes: int = 1,
-    want: frozenset[Part] = HEAD_ONLY,
+    want: frozenset[Part] = ENVELOPE_ONLY,
 ) -> Iterator[tuple[Producers, Consumers]]:
     """Both ends of one destination."""
     with (
@@ -170,7 +170,7 @@ def numbered(lanes: Sequence[Sequence[Destination]]) -> list[Lane]:
     return [Lane(member, tuple(destinations)) for member, destinations in enumerate(lanes)]
 
 
-def heads(count: int, producer: int | Sequence[int] = 0, first: int = 0) -> Envelopes:
+def envelopes(count: int, producer: int | Sequence[int] = 0, first: int = 0) -> Envelopes:
     """Envelopes with every field set, numbered from `first`."""
     made = empty_envelopes(count)
     made["sent_ns"] = CLOCK.now_ns()
@@ -186,16 +186,16 @@ def batch(
     lane: int | Sequence[int] = 0,
     route: int | Sequence[int] = 0,
     body_bytes: int = 64,
-    tails: Sequence[bytes] | None = None,
+    payloads: Sequence[bytes] | None = None,
 ) -> Batch:
-    """One batch; the tail is shared unless `tails` are given."""
-    head_bytes = ENVELOPE_BYTES if body_bytes >= ENVELOPE_BYTES else TIMESTAMP_BYTES
+    """One batch; the payload is shared unless `payloads` are given."""
+    envelope_bytes = ENVELOPE_BYTES if body_bytes >= ENVELOPE_BYTES else TIMESTAMP_BYTES
     return Batch(
         lane=np.broadcast_to(np.asarray(lane, np.uint32), len(made)).copy(),
-        head=made,
-        tail=bytes(body_bytes - head_bytes) if tails is None else tails,
+        envelope=made,
+        payload=bytes(body_bytes - envelope_bytes) if payloads is None else payloads,
         route=np.broadcast_to(np.asarray(route, np.uint16), len(made)).copy(),
-        head_bytes=head_bytes,
+        envelope_bytes=envelope_bytes,
     )
 
 
@@ -205,9 +205,9 @@ def whole(
     headers: Sequence[Headers] | None = None,
     lane: int | Sequence[int] = 0,
 ) -> Batch:
-    """Messages that are all somebody's data: nothing of their heads is in them."""
-    made = batch(heads(len(bodies), lane), lane, tails=bodies)
-    return replace(made, head_bytes=0, keys=keys, headers=headers)
+    """Messages that are all somebody's data: nothing of their envelopes is in them."""
+    made = batch(envelopes(len(bodies), lane), lane, payloads=bodies)
+    return replace(made, envelope_bytes=0, keys=keys, headers=headers)
 
 
 def column(parts: list[Received], name: str) -> list[Any]:
@@ -226,8 +226,8 @@ class Settled:
         return [int(kind) for part in self.parts for kind in part.kind]
 
     @property
-    def heads(self) -> Envelopes:
-        return np.concatenate([part.head for part in self.parts] or [empty_envelopes(0)])
+    def envelopes(self) -> Envelopes:
+        return np.concatenate([part.envelope for part in self.parts] or [empty_envelopes(0)])
 
 
 def send_all(producers: Producers, whole: Batch, expected_outcomes: int = 0) -> Settled:

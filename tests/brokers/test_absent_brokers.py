@@ -14,8 +14,8 @@ from contract import (
     batch,
     collect,
     consuming,
+    envelopes,
     eventually,
-    heads,
     open_confirming,
     open_transport,
     producing,
@@ -114,7 +114,7 @@ def test_a_broker_that_goes_away_is_lost_on_both_ends(name: str) -> None:
             made = transport.declare([Destination(0)])
             consumers = stack.enter_context(consuming(transport, made))
             producers = stack.enter_context(producing(transport, made))
-            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            send_all(producers, batch(envelopes(5)), expected_outcomes=5)
             collect(consumers, 5)
             opened[case] = producers, consumers
         assert status.pid is not None

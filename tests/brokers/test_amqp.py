@@ -17,9 +17,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     open_transport,
@@ -54,7 +54,7 @@ def test_a_server_named_queue_carries_messages_and_goes_with_its_consumer(broker
     transport = open_transport(broker, amqp={"queue": queue})
     made = transport.declare([Destination(0)])
     with consuming(transport, made) as consumers, producing(transport, made) as producers:
-        send_all(producers, batch(heads(3)))
+        send_all(producers, batch(envelopes(3)))
         collect(consumers, 3)
     assert made[0].name
     assert eventually(lambda: left_in(transport, made) == (None,))
@@ -68,7 +68,7 @@ def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker)
         with declared(transport) as made:
             assert made == (Destination(0, name, declared=False),)
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(2)))
+                send_all(producers, batch(envelopes(2)))
         assert eventually(lambda: left_in(transport, made) == (2,))
         channel.queue_delete(name)
 
@@ -117,7 +117,7 @@ def test_an_exchange_is_declared_bound_and_deleted_again(broker: Broker, kind: s
     amqp = {"exchange": {"name": name, "type": kind}, "routing_key": "some.key"}
     transport = open_transport(broker, amqp=amqp)
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(10)))
+        send_all(producers, batch(envelopes(10)))
         collect(consumers, 10)
     assert not exchange_exists(broker, name, kind)
 
@@ -128,7 +128,7 @@ def test_an_exchange_that_was_there_before_stays(broker: Broker) -> None:
         channel.exchange_declare(name, "direct")
         transport = open_transport(broker, amqp={"exchange": {"name": name}})
         with exchanging(transport) as (producers, consumers):
-            send_all(producers, batch(heads(4)))
+            send_all(producers, batch(envelopes(4)))
             collect(consumers, 4)
         assert exchange_exists(broker, name, "direct")
         channel.exchange_delete(name)
@@ -151,13 +151,13 @@ def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broke
     made_first, made_second = first.declare([Destination(0)]), second.declare([Destination(1)])
     first.delete(made_first)
     with consuming(second, made_second) as consumers, producing(second, made_second) as producers:
-        send_all(producers, batch(heads(2)))
+        send_all(producers, batch(envelopes(2)))
         collect(consumers, 2)
     second.delete(made_second)
     assert not exchange_exists(broker, name, "direct")
 
 
-def test_what_is_returned_is_known_again_though_its_body_has_no_head(broker: Broker) -> None:
+def test_what_is_returned_is_known_again_though_its_body_has_no_envelope(broker: Broker) -> None:
     bodies = [b"same"] * 6 + [b"", b"other", bytes(300_000)]
     for confirms in (100, 0):
         transport = open_transport(broker, amqp={"mandatory": True, "confirms": confirms})
@@ -165,7 +165,7 @@ def test_what_is_returned_is_known_again_though_its_body_has_no_head(broker: Bro
             sent = whole(bodies, headers=[{"id": b"%d" % place} for place in range(len(bodies))])
             settled = send_all(producers, sent, expected_outcomes=len(bodies))
             assert settled.kinds == [OutcomeKind.RETURNED] * len(bodies)
-            assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
+            assert np.array_equal(np.sort(settled.envelopes, order="sequence"), sent.envelope)
 
 
 def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broker) -> None:
@@ -178,12 +178,12 @@ def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broke
     fitting = open_transport(broker, amqp=amqp({"kind": "order", "pages": 3, "more": True}))
     other = open_transport(broker, amqp=amqp({"kind": "order", "pages": 4}))
     with exchanging(fitting, want=frozenset({Part.HEADERS})) as (producers, consumers):
-        send_all(producers, batch(heads(20)))
+        send_all(producers, batch(envelopes(20)))
         parts = collect(consumers, 20)
         headers = [one for part in parts for one in part.headers or ()]
         assert headers == [{"kind": b"order", "pages": b"3", "more": b"true"}] * 20
         with producing(other, [Destination(0, "unused")]) as misfits:
-            settled = send_all(misfits, batch(heads(5)), expected_outcomes=5)
+            settled = send_all(misfits, batch(envelopes(5)), expected_outcomes=5)
             assert settled.kinds == [OutcomeKind.RETURNED] * 5
         collect(consumers, 0)
 
@@ -202,10 +202,10 @@ def test_a_headers_exchange_tells_destinations_apart(broker: Broker) -> None:
         producing(transport, made) as producers,
     ):
         routes = [0, 1, 1, 0, 1] * 4
-        send_all(producers, batch(heads(20), route=routes))
+        send_all(producers, batch(envelopes(20), route=routes))
         parts = collect(consumers, 20)
         by_sequence = dict(
-            zip(joined(parts, "head")["sequence"], joined(parts, "route"), strict=True)
+            zip(joined(parts, "envelope")["sequence"], joined(parts, "route"), strict=True)
         )
         assert [by_sequence[number] for number in range(20)] == routes
 
@@ -223,30 +223,30 @@ def test_a_topic_exchange_is_bound_by_a_pattern(broker: Broker) -> None:
     name = unique("topic")
     with exchanging(open_transport(broker, amqp=amqp("orders.paper.eu.de"))) as both:
         producers, consumers = both
-        send_all(producers, batch(heads(10)))
+        send_all(producers, batch(envelopes(10)))
         collect(consumers, 10)
         other = open_transport(broker, amqp=amqp("orders.paper.us"))
         with producing(other, [Destination(0, "unused")]) as misfits:
-            settled = send_all(misfits, batch(heads(3)), expected_outcomes=3)
+            settled = send_all(misfits, batch(envelopes(3)), expected_outcomes=3)
             assert settled.kinds == [OutcomeKind.RETURNED] * 3
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic"])
-@pytest.mark.parametrize("has_own_tails", [False, True])
+@pytest.mark.parametrize("has_own_payloads", [False, True])
 def test_each_message_takes_one_of_many_routing_keys(
-    broker: Broker, kind: str, has_own_tails: bool
+    broker: Broker, kind: str, has_own_payloads: bool
 ) -> None:
     exchange = {"name": unique("keys"), "type": kind}
     amqp = {"exchange": exchange, "routing_key": "k", "routing_keys": 12, "mandatory": True}
     transport = open_transport(broker, amqp=amqp)
-    tails = [bytes(number % 5) for number in range(200)] if has_own_tails else None
+    payloads = [bytes(number % 5) for number in range(200)] if has_own_payloads else None
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(200), tails=tails))
+            send_all(producers, batch(envelopes(200), payloads=payloads))
         assert eventually(lambda: left_in(transport, made) == (200,))
         with plain_pika(broker) as channel:
             got = [channel.basic_get(made[0].name, auto_ack=True)[0] for _ in range(200)]
-    expected = KeyChoice(12, 2).numbers(heads(200)).tolist()
+    expected = KeyChoice(12, 2).numbers(envelopes(200)).tolist()
     assert [one.routing_key for one in got] == [f"k.{number:02d}" for number in expected]
     assert len(set(expected)) == 12
 
@@ -266,7 +266,7 @@ def test_queues_are_numbered_from_the_first_number_and_existing_ones_stay(broker
             assert [one.name for one in made] == [f"{name}-1", f"{name}-2", f"{name}-3"]
             assert [one.declared for one in made] == [True, False, True]
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(6), route=[0, 1, 2, 0, 1, 2]))
+                send_all(producers, batch(envelopes(6), route=[0, 1, 2, 0, 1, 2]))
             assert eventually(lambda: left_in(transport, made) == (2, 2, 2))
         assert left_in(transport, made) == (None, 2, None)
         channel.queue_delete(f"{name}-2")
@@ -286,7 +286,7 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
         transport = open_transport(broker, amqp={"persistent": persistent})
         with declared(transport) as made:
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(1), body_bytes=100))
+                send_all(producers, batch(envelopes(1), body_bytes=100))
             with plain_pika(broker) as channel:
                 _, properties, body = channel.basic_get(made[0].name, auto_ack=True)
         assert len(body) == 100
@@ -306,9 +306,11 @@ def test_pika_receives_what_producers_send(broker: Broker) -> None:
     with declared(transport) as made, producing(transport, made) as producers:
         sent: list[bytes] = []
         for size in SIZES:
-            some = heads(5, first=len(sent))
+            some = envelopes(5, first=len(sent))
             send_all(producers, batch(some, body_bytes=size))
-            sent += [head.tobytes() + bytes(size - len(head.tobytes())) for head in some]
+            sent += [
+                envelope.tobytes() + bytes(size - len(envelope.tobytes())) for envelope in some
+            ]
         with plain_pika(broker) as channel:
             taken: list[tuple[bytes, int]] = []
             for _, properties, body in channel.consume(name, auto_ack=True, inactivity_timeout=60):
@@ -359,7 +361,7 @@ def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
             consumers = stack.enter_context(consuming(transport, made[:1], made[1:]))
             consumers.hold({0})
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(40), route=[0, 1] * 20))
+                send_all(producers, batch(envelopes(40), route=[0, 1] * 20))
             parts = collect(consumers, 20, extra_seconds=0)
             assert set(joined(parts, "lane").tolist()) == {1}
             held[broker.name, ack] = consumers
@@ -377,7 +379,7 @@ def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
 def test_what_was_sent_to_a_lane_that_is_held_is_received_after_detaching(broker: Broker) -> None:
     with exchanging(open_transport(broker)) as (producers, consumers):
         consumers.hold({0})
-        send_all(producers, batch(heads(30)))
+        send_all(producers, batch(envelopes(30)))
         collect(consumers, 0, extra_seconds=0.5)
         consumers.detach()
         collect(consumers, 30)

@@ -23,9 +23,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     numbered,
@@ -109,7 +109,7 @@ def test_a_policy_holds_for_the_queues_of_the_run_and_goes_with_them(
         assert re.fullmatch(found["pattern"], made[0].name or "")
         assert not re.fullmatch(found["pattern"], f"{made[0].name}-other")
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(10)), expected_outcomes=10)
+            send_all(producers, batch(envelopes(10)), expected_outcomes=10)
         assert eventually(lambda: left_in(transport, made) == (3,)), "the policy is in force"
     assert policies_of(rabbitmq_broker) == []
 
@@ -212,12 +212,12 @@ def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path])
         tls=Tls(ca_file=str(certificate[0]), server_name="localhost"),
     )
     transport = open_transport(broker, amqp={"confirms": 100})
-    made = heads(300)
+    made = envelopes(300)
     with exchanging(transport) as (producers, consumers):
         settled = send_all(producers, batch(made, body_bytes=5000), expected_outcomes=300)
         parts = collect(consumers, 300)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 300
-    assert np.array_equal(joined(parts, "head"), made)
+    assert np.array_equal(joined(parts, "envelope"), made)
 
 
 def test_a_lane_over_tls_comes_back(tls_port: int, certificate: tuple[Path, Path]) -> None:
@@ -240,7 +240,7 @@ def test_a_lane_over_tls_comes_back(tls_port: int, certificate: tuple[Path, Path
                 return SignalKind.REOPENED in kinds
 
             assert eventually(is_back)
-        send_all(producers, batch(heads(50)), expected_outcomes=50)
+        send_all(producers, batch(envelopes(50)), expected_outcomes=50)
         collect(consumers, 50)
     proxy.close()
 

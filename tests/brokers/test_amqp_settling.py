@@ -21,9 +21,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     open_transport,
@@ -61,26 +61,26 @@ def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker:
     transport = open_transport(broker, amqp={"ack": "manual"})
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(10)))
+            send_all(producers, batch(envelopes(10)))
         with consuming(transport, made) as consumers:
             parts = collect(consumers, 10, acknowledge=False)
             assert sum(consumers.acknowledge(part) for part in parts) == 10
         assert eventually(lambda: left_in(transport, made) == (0,))
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(6)))
+            send_all(producers, batch(envelopes(6)))
         with consuming(transport, made) as consumers:
             collect(consumers, 6, acknowledge=False)
         assert eventually(lambda: left_in(transport, made) == (6,))
         with consuming(transport, made) as consumers:
             again = collect(consumers, 6)
         assert joined(again, "redelivered").all()
-        assert joined(again, "head")["sequence"].tolist() == list(range(6))
+        assert joined(again, "envelope")["sequence"].tolist() == list(range(6))
 
 
 def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 10})
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(25)))
+        send_all(producers, batch(envelopes(25)))
         received = 0
         acknowledged = 0
         while received < 25:
@@ -103,7 +103,7 @@ def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> Non
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 100})
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(7)))
+            send_all(producers, batch(envelopes(7)))
         with consuming(transport, made) as consumers:
             collect(consumers, 7, extra_seconds=0)
         assert eventually(lambda: left_in(transport, made) == (0,))
@@ -112,7 +112,7 @@ def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> Non
 def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "prefetch": 5})
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(12)))
+        send_all(producers, batch(envelopes(12)))
         first = collect(consumers, 5, acknowledge=False)
         for part in first:
             consumers.acknowledge(part)
@@ -125,9 +125,9 @@ def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -
 def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 10})
     with declared(transport) as made, producing(transport, made) as producers:
-        assert producers.send(batch(heads(100))) == 10
+        assert producers.send(batch(envelopes(100))) == 10
         assert producers.in_flight() == 10
-        assert producers.send(batch(heads(1))) == 0
+        assert producers.send(batch(envelopes(1))) == 0
 
 
 @pytest.mark.parametrize("body_bytes", [8, 200])
@@ -135,12 +135,12 @@ def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_byt
     transport = open_transport(
         broker, amqp={"confirms": 100, "mandatory": True, "routing_key": "no-such-queue"}
     )
-    made = heads(20)
+    made = envelopes(20)
     with declared(transport) as destinations, producing(transport, destinations) as producers:
         settled = send_all(producers, batch(made, body_bytes=body_bytes), expected_outcomes=20)
         assert producers.in_flight() == 0
     assert settled.kinds == [OutcomeKind.RETURNED] * 20
-    assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
+    assert np.array_equal(np.sort(settled.envelopes, order="sequence"), made)
 
 
 def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
@@ -149,20 +149,20 @@ def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
         lanes = [made[0], Destination(1, "no-such-queue")]
         routes = (np.arange(40) % 2).tolist()
         with producing(transport, lanes) as producers:
-            sent = batch(heads(40, producer=routes), route=routes)
+            sent = batch(envelopes(40, producer=routes), route=routes)
             settled = send_all(producers, sent, expected_outcomes=40)
     expected = [OutcomeKind.CONFIRMED, OutcomeKind.RETURNED]
-    for kind, head in zip(settled.kinds, settled.heads, strict=True):
-        assert kind == expected[head["producer"]]
+    for kind, envelope in zip(settled.kinds, settled.envelopes, strict=True):
+        assert kind == expected[envelope["producer"]]
 
 
 def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"mandatory": True, "routing_key": "no-such-queue"})
-    made = heads(5)
+    made = envelopes(5)
     with declared(transport) as destinations, producing(transport, destinations) as producers:
         settled = send_all(producers, batch(made), expected_outcomes=5)
     assert settled.kinds == [OutcomeKind.RETURNED] * 5
-    assert np.array_equal(settled.heads, made)
+    assert np.array_equal(settled.envelopes, made)
 
 
 def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker) -> None:
@@ -172,7 +172,7 @@ def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker)
     )
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            settled = send_all(producers, batch(heads(12)), expected_outcomes=12)
+            settled = send_all(producers, batch(envelopes(12)), expected_outcomes=12)
         assert eventually(lambda: left_in(transport, made) == (5,))
     assert settled.kinds.count(OutcomeKind.CONFIRMED) == 5
     assert settled.kinds.count(OutcomeKind.REFUSED) == 7
@@ -189,14 +189,14 @@ def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_u
     made = transport.declare([Destination(0)])
     with producing(transport, made) as producers:
         transport.delete(made)
-        sent = heads(10)
+        sent = envelopes(10)
         assert producers.send(batch(sent)) == 10
         signalled = wait_for_signal(producers, SignalKind.LOST)
         assert "404" in signalled.reason
         outcomes = producers.outcomes()
         assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
-        assert np.array_equal(outcomes.head, sent)
-        assert producers.send(batch(heads(1))) == 0
+        assert np.array_equal(outcomes.envelope, sent)
+        assert producers.send(batch(envelopes(1))) == 0
         assert producers.in_flight() == 0
 
 
@@ -224,7 +224,7 @@ def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
     transport = open_transport(rabbitmq.broker, amqp={"confirms": 50})
     with declared(transport) as made, producing(transport, made) as producers:
         with frozen(rabbitmq):
-            assert producers.send(batch(heads(3))) == 3
+            assert producers.send(batch(envelopes(3))) == 3
             producers.close()
         outcomes = producers.outcomes()
     assert outcomes.kind.tolist() == [OutcomeKind.UNKNOWN] * 3
@@ -233,7 +233,7 @@ def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
 def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None:
     transport = open_transport(rabbitmq.broker)
     total = 2000
-    whole = batch(heads(total), body_bytes=20_000)
+    whole = batch(envelopes(total), body_bytes=20_000)
     with exchanging(transport) as (producers, consumers):
         with frozen(rabbitmq):
             accepted = producers.send(whole)
@@ -243,7 +243,7 @@ def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None
         # A refused send that may succeed again makes the descriptor readable.
         assert select.select([producers.descriptor], [], [], PATIENCE_SECONDS)[0]
         parts = collect_while_sending(producers, consumers, whole.starting_at(accepted), total)
-    assert np.array_equal(joined(parts, "head")["sequence"], np.arange(total))
+    assert np.array_equal(joined(parts, "envelope")["sequence"], np.arange(total))
 
 
 def collect_while_sending(
@@ -288,15 +288,15 @@ def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
         try:
             limit_memory(rabbitmq, "1")
             # RabbitMQ tells a connection that it is blocked when it next publishes.
-            assert producers.send(batch(heads(1))) == 1
+            assert producers.send(batch(envelopes(1))) == 1
             blocked = wait_for_signal(producers, SignalKind.BLOCKED)
             assert "memory" in blocked.reason
-            assert producers.send(batch(heads(1))) == 0
+            assert producers.send(batch(envelopes(1))) == 0
         finally:
             limit_memory(rabbitmq, "2GB")
         unblocked = wait_for_signal(producers, SignalKind.UNBLOCKED)
         assert unblocked.at_ns > blocked.at_ns
-        send_all(producers, batch(heads(4, first=1)))
+        send_all(producers, batch(envelopes(4, first=1)))
         collect(consumers, 5)
 
 
@@ -336,7 +336,7 @@ def test_idle_lanes_are_kept_alive_by_heartbeats(
         while time.monotonic() < idle_until:
             stay_idle()
         for producers, consumers in idle.values():
-            send_all(producers, batch(heads(3)))
+            send_all(producers, batch(envelopes(3)))
             collect(consumers, 3)
 
 
@@ -344,18 +344,18 @@ def test_many_lanes_open_and_carry_messages(broker: Broker) -> None:
     transport = open_transport(broker, producers=100, consumers=100)
     lanes = (np.arange(1000) % 100).tolist()
     with exchanging(transport, producer_lanes=100, consumer_lanes=100) as (producers, consumers):
-        send_all(producers, batch(heads(1000, producer=lanes), lanes))
+        send_all(producers, batch(envelopes(1000, producer=lanes), lanes))
         parts = collect(consumers, 1000)
-    assert np.array_equal(np.sort(joined(parts, "head")["sequence"]), np.arange(1000))
+    assert np.array_equal(np.sort(joined(parts, "envelope")["sequence"]), np.arange(1000))
 
 
 def test_under_full_load_the_last_messages_do_not_wait_for_more(broker: Broker) -> None:
     transport = open_transport(broker, load={"mode": "maximum"})
-    whole = batch(heads(5000), body_bytes=1000)
+    whole = batch(envelopes(5000), body_bytes=1000)
     with exchanging(transport) as (producers, consumers):
         parts = collect_while_sending(producers, consumers, whole, 5000)
         for number in range(3):
-            send_all(producers, batch(heads(1, first=5000 + number), body_bytes=1000))
+            send_all(producers, batch(envelopes(1, first=5000 + number), body_bytes=1000))
             assert select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)[0]
             parts += collect(consumers, 1, extra_seconds=0)
-    assert np.array_equal(joined(parts, "head")["sequence"], np.arange(5003))
+    assert np.array_equal(joined(parts, "envelope")["sequence"], np.arange(5003))

@@ -17,9 +17,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     open_transport,
@@ -136,16 +136,16 @@ def test_an_immediate_message_is_either_delivered_or_returned(
         def are_all_back(sent: int) -> bool:
             parts: list[Received] = []
             receive_into(parts, consumers, 0.01, acknowledge=True)
-            received.extend(joined(parts, "head")["sequence"].tolist() if parts else [])
+            received.extend(joined(parts, "envelope")["sequence"].tolist() if parts else [])
             outcomes = producers.outcomes()
             is_returned = outcomes.kind == OutcomeKind.RETURNED
-            returned.extend(outcomes.head["sequence"][is_returned].tolist())
+            returned.extend(outcomes.envelope["sequence"][is_returned].tolist())
             return len(received) + len(returned) >= sent
 
         sent = 0
         # A hundred, and on a busy machine as many more as it takes for one to be delivered.
         while sent < 100 or (not received and sent < 10_000):
-            assert producers.send(batch(heads(1, first=sent))) == 1
+            assert producers.send(batch(envelopes(1, first=sent))) == 1
             sent += 1
             assert eventually(partial(are_all_back, sent))
         collect(consumers, 0)
@@ -160,9 +160,9 @@ def test_immediate_messages_that_nobody_can_take_come_back(
     transport = open_transport(qpid_broker, amqp={"immediate": True, "confirms": confirms})
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            settled = send_all(producers, batch(heads(5)), expected_outcomes=5)
+            settled = send_all(producers, batch(envelopes(5)), expected_outcomes=5)
         assert settled.kinds == [OutcomeKind.RETURNED] * 5
-        assert settled.heads["sequence"].tolist() == list(range(5))
+        assert settled.envelopes["sequence"].tolist() == list(range(5))
         assert eventually(lambda: left_in(transport, made) == (0,))
         with consuming(transport, made) as consumers:
             collect(consumers, 0)

@@ -23,8 +23,8 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
-    heads,
     open_transport,
     producing,
     send_all,
@@ -226,7 +226,7 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
                 consuming(transport, made) as consumers,
                 producing(transport, made) as producers,
             ):
-                send_all(producers, batch(heads(100)), expected_outcomes=100)
+                send_all(producers, batch(envelopes(100)), expected_outcomes=100)
                 collect(consumers, 100)
                 name, count = copies
                 assert eventually(
@@ -263,10 +263,10 @@ def test_three_nodes_of_kafka_hold_copies_and_go_on_without_one_of_them(
             consuming(transport, made) as consumers,
             producing(transport, made) as producers,
         ):
-            send_all(producers, batch(heads(100)), expected_outcomes=100)
+            send_all(producers, batch(envelopes(100)), expected_outcomes=100)
             collect(consumers, 100)
             os.kill(running.node_pids[1], signal.SIGKILL)
-            send_all(producers, batch(heads(100, first=101)), expected_outcomes=100)
+            send_all(producers, batch(envelopes(100, first=101)), expected_outcomes=100)
             collect(consumers, 100)
     finally:
         brokers.stop("kafka", state=tmp_path)

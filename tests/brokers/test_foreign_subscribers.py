@@ -108,6 +108,7 @@ def test_random_padding_differs_from_message_to_message(rabbitmq_broker: Broker)
     assert [len(body) for body in bodies] == [PADDED_BYTES] * MANY
     padding = b"".join(body[32:] for body in bodies)
     assert len(lzma.compress(padding)) > 0.97 * len(padding)
-    # Heads are numbers that do compress: with them a body still shrinks by no more than they do.
+    # Envelopes are numbers that do compress: with them a body still shrinks by no more than they
+    # do.
     whole = b"".join(bodies)
     assert len(lzma.compress(whole)) > 0.97 * len(whole)

@@ -19,8 +19,8 @@ from contract import (
     column,
     consuming,
     declared,
+    envelopes,
     eventually,
-    heads,
     joined,
     open_transport,
     producing,
@@ -53,7 +53,7 @@ def posted(
     transport = open_at(relay.port, producers=lanes, reconnect_seconds=reconnect_seconds, http=http)
     with declared(transport) as made, producing(transport, *[made] * lanes) as producers:
         numbers = [number % lanes for number in range(count)]
-        settled = send_all(producers, batch(heads(count), numbers), expected_outcomes=count)
+        settled = send_all(producers, batch(envelopes(count), numbers), expected_outcomes=count)
         assert producers.signals() == []
     assert isinstance(producers, SocketProducers)
     return settled, producers
@@ -66,7 +66,7 @@ def test_2xx_confirms_and_every_other_status_refuses_and_is_counted() -> None:
     assert settled.kinds == [
         OutcomeKind.CONFIRMED if status < 300 else OutcomeKind.REFUSED for status in statuses
     ]
-    assert settled.heads["sequence"].tolist() == list(range(len(statuses)))
+    assert settled.envelopes["sequence"].tolist() == list(range(len(statuses)))
     counted = {"200": 1, "202": 1, "204": 1, "404": 1, "503": 2}
     assert producers.answers_by_status == counted
 
@@ -92,7 +92,7 @@ def test_requests_wait_for_their_answers_unless_pipelining_is_asked_for() -> Non
         for in_flight in (1, 7):
             transport = open_at(relay.port, http={"in_flight": in_flight})
             with declared(transport) as made, producing(transport, made) as producers:
-                assert producers.send(batch(heads(50))) == in_flight
+                assert producers.send(batch(envelopes(50))) == in_flight
                 assert producers.in_flight() == in_flight
                 producers._open[0].connection.abort("the test said so")  # type: ignore[attr-defined]
 
@@ -136,9 +136,9 @@ def test_what_was_unanswered_when_a_connection_was_lost_is_unknown_and_the_lane_
         proxy = Proxy("127.0.0.1", relay.port)
         transport = open_at(proxy.port)
         with declared(transport) as made, producing(transport, made) as producers:
-            send_all(producers, batch(heads(3)), expected_outcomes=3)
+            send_all(producers, batch(envelopes(3)), expected_outcomes=3)
             proxy.is_mute = True
-            assert producers.send(batch(heads(1, first=3))) == 1
+            assert producers.send(batch(envelopes(1, first=3))) == 1
             proxy.cut()
             [unknown] = [
                 part
@@ -146,7 +146,7 @@ def test_what_was_unanswered_when_a_connection_was_lost_is_unknown_and_the_lane_
                 if len(part)
             ]
             assert unknown.kind.tolist() == [OutcomeKind.UNKNOWN]
-            assert unknown.head["sequence"].tolist() == [3]
+            assert unknown.envelope["sequence"].tolist() == [3]
             proxy.is_mute = False
             signals = list(producers.signals())
 
@@ -157,7 +157,7 @@ def test_what_was_unanswered_when_a_connection_was_lost_is_unknown_and_the_lane_
 
             assert eventually(is_back)
             assert [one.kind for one in signals] == [SignalKind.LOST, SignalKind.REOPENED]
-            send_all(producers, batch(heads(2, first=4)), expected_outcomes=2)
+            send_all(producers, batch(envelopes(2, first=4)), expected_outcomes=2)
         proxy.close()
 
 
@@ -308,7 +308,7 @@ def transport_in_thread(transport: Any, made: Any, consumers: Any) -> threading.
 
     def go() -> None:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(300), body_bytes=40_000), expected_outcomes=300)
+            send_all(producers, batch(envelopes(300), body_bytes=40_000), expected_outcomes=300)
 
     thread = threading.Thread(target=go)
     thread.start()

@@ -17,9 +17,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     numbered,
@@ -88,18 +88,18 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
     run_id = f"guest-{time.time_ns()}"
     transport = open_transport(kafka_broker, run_id, kafka={"topic": {"name": name}})
     with producing(transport, [Destination(0, name)]) as producers:
-        send_all(producers, batch(heads(50)))
+        send_all(producers, batch(envelopes(50)))
     try:
         with declared(transport) as made:
             assert made == (Destination(0, name, declared=False),)
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(7, first=100)))
+                send_all(producers, batch(envelopes(7, first=100)))
             assert left_in(transport, made) == (7,)
             with consuming(transport, made) as consumers:
                 parts = collect(consumers, 7)
             assert left_in(transport, made) == (0,)
             assert f"bench-{run_id}" in groups(admin)
-        assert sorted(joined(parts, "head")["sequence"]) == list(range(100, 107))
+        assert sorted(joined(parts, "envelope")["sequence"]) == list(range(100, 107))
         assert name in admin.list_topics().topics
         assert eventually(lambda: f"bench-{run_id}" not in groups(admin))
     finally:
@@ -115,8 +115,8 @@ def test_the_probe_says_which_library_moves_the_messages(kafka_broker: Broker) -
     assert " / librdkafka " in library
 
 
-def bodies_of(made: Envelopes, tails: list[bytes]) -> list[bytes]:
-    return [head.tobytes() + tail for head, tail in zip(made, tails, strict=True)]
+def bodies_of(made: Envelopes, payloads: list[bytes]) -> list[bytes]:
+    return [envelope.tobytes() + payload for envelope, payload in zip(made, payloads, strict=True)]
 
 
 TAILS = [bytes([65 + size % 26]) * size for size in range(300)]
@@ -124,11 +124,11 @@ TAILS = [bytes([65 + size % 26]) * size for size in range(300)]
 
 def test_what_is_sent_is_what_somebody_else_reads(kafka_broker: Broker) -> None:
     """With keys, over several topic partitions."""
-    made = heads(300)
+    made = envelopes(300)
     kafka = {"keys": "sequence", "topic": {"partitions": 3}}
     transport = open_transport(kafka_broker, kafka=kafka)
     with declared(transport) as places, producing(transport, places) as producers:
-        send_all(producers, batch(made, tails=TAILS), expected_outcomes=300)
+        send_all(producers, batch(made, payloads=TAILS), expected_outcomes=300)
         found = read_by_somebody_else(kafka_broker, str(places[0].name), 300, partitions=3)
     expected = [(b"%d" % at, body) for at, body in enumerate(bodies_of(made, TAILS))]
     assert sorted((one.key(), one.value()) for one in found) == sorted(expected)
@@ -136,7 +136,7 @@ def test_what_is_sent_is_what_somebody_else_reads(kafka_broker: Broker) -> None:
 
 def test_what_somebody_else_sends_is_received(kafka_broker: Broker) -> None:
     """With keys and headers, bodies shorter than an envelope, and a tombstone."""
-    bodies: list[bytes | None] = [*bodies_of(heads(300), TAILS), b"", b"short", None]
+    bodies: list[bytes | None] = [*bodies_of(envelopes(300), TAILS), b"", b"short", None]
     headers: list[Any] = [[], [("a", b"1"), ("b", b"\0"), ("a", b"2")], [("none", None)]]
     transport = open_transport(kafka_broker, kafka={"topic": {"partitions": 3}})
     with (
@@ -163,8 +163,8 @@ def test_what_somebody_else_sends_is_received(kafka_broker: Broker) -> None:
     ]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     for part in parts:
-        heads_found = [head.tobytes() for head in part.head]
-        assert heads_found == [body[:32].ljust(32, b"\0") for body in part.bodies or ()]
+        envelopes_found = [envelope.tobytes() for envelope in part.envelope]
+        assert envelopes_found == [body[:32].ljust(32, b"\0") for body in part.bodies or ()]
 
 
 # -- producing -----------------------------------------------------------------------------------
@@ -181,23 +181,23 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         assert isinstance(producers, KafkaProducers)
         assert isinstance(consumers, KafkaConsumers)
         assert (producers.connections(99), consumers.connections(99)) == (MOST_CLIENTS, 1)
-        settled = send_all(producers, batch(heads(500, lanes), lanes), expected_outcomes=500)
+        settled = send_all(producers, batch(envelopes(500, lanes), lanes), expected_outcomes=500)
         collect(consumers, 500)
     for part in settled.parts:
-        assert np.array_equal(part.lane, part.head["producer"])
+        assert np.array_equal(part.lane, part.envelope["producer"])
 
 
 def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> None:
     producer = {"queue.buffering.max.messages": 100, "linger.ms": 500}
     transport = open_transport(kafka_broker, kafka={"producer": producer})
     with exchanging(transport) as (producers, consumers):
-        whole = batch(heads(250))
+        whole = batch(envelopes(250))
         accepted = producers.send(whole)
         assert accepted == 100
         assert producers.in_flight() == 100
         send_all(producers, whole.starting_at(accepted), expected_outcomes=250)
         parts = collect(consumers, 250)
-    assert joined(parts, "head")["sequence"].tolist() == list(range(250))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(250))
 
 
 @pytest.mark.parametrize(
@@ -212,23 +212,23 @@ def test_a_message_too_large_is_refused_and_the_others_go_on(
     kafka_broker: Broker, kafka: dict[str, Any]
 ) -> None:
     transport = open_transport(kafka_broker, kafka=kafka)
-    made = heads(3)
+    made = envelopes(3)
     with exchanging(transport) as (producers, consumers):
         kinds = []
         for index, size in enumerate((10, 5000, 10)):
-            one = batch(made[index : index + 1], tails=[bytes(size)])
+            one = batch(made[index : index + 1], payloads=[bytes(size)])
             kinds += send_all(producers, one, expected_outcomes=1).kinds
         assert producers.in_flight() == 0
         parts = collect(consumers, 2)
     assert kinds == [OutcomeKind.CONFIRMED, OutcomeKind.REFUSED, OutcomeKind.CONFIRMED]
-    assert joined(parts, "head")["sequence"].tolist() == [0, 2]
+    assert joined(parts, "envelope")["sequence"].tolist() == [0, 2]
 
 
 def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka={"producer": {"acks": 0}})
     assert not transport.capabilities.confirms
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(100)))
+        send_all(producers, batch(envelopes(100)))
         collect(consumers, 100)
         assert producers.in_flight() == 0
         assert len(producers.outcomes()) == 0
@@ -248,12 +248,12 @@ def test_messages_have_the_keys_the_scenario_asks_for(
         consuming(transport, made, want=frozenset({Part.KEY})) as consumers,
         producing(transport, made, made) as producers,
     ):
-        send_all(producers, batch(heads(4, lanes), lanes))
+        send_all(producers, batch(envelopes(4, lanes), lanes))
         parts = collect(consumers, 4)
     found = {
-        int(head["sequence"]): key
+        int(envelope["sequence"]): key
         for part in parts
-        for head, key in zip(part.head, part.keys or (), strict=True)
+        for envelope, key in zip(part.envelope, part.keys or (), strict=True)
     }
     assert [found[sequence] for sequence in range(4)] == expected
 
@@ -272,7 +272,7 @@ def test_every_message_has_the_headers_of_the_scenario_and_its_own_win(
     transport = open_transport(kafka_broker, kafka=kafka | {"headers": given})
     with declared(transport) as made, producing(transport, made) as producers:
         settled = [
-            *send_all(producers, batch(heads(3)), expected_outcomes=3).kinds,
+            *send_all(producers, batch(envelopes(3)), expected_outcomes=3).kinds,
             *send_all(producers, whole([b"a", b"", b"c"], headers=own), expected_outcomes=3).kinds,
         ]
         found = read_by_somebody_else(kafka_broker, str(made[0].name), 6)
@@ -309,7 +309,7 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
     transport = open_transport(kafka_broker)
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(5000)))
+            send_all(producers, batch(envelopes(5000)))
         assert left_in(transport, made) == (5000,)
         with consuming(transport, made) as consumers:
             parts: list[Received] = []
@@ -319,7 +319,7 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
         with consuming(transport, made) as consumers:
             rest = collect(consumers, 5000 - received)
         assert left_in(transport, made) == (0,)
-    assert np.array_equal(joined([*parts, *rest], "head")["sequence"], np.arange(5000))
+    assert np.array_equal(joined([*parts, *rest], "envelope")["sequence"], np.arange(5000))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_members_that_join_and_leave_under_load_lose_and_repeat_nothing(
 
         def go_on(*consumers: Consumers) -> None:
             nonlocal sent
-            sent += producers.send(batch(heads(20, first=sent)))
+            sent += producers.send(batch(envelopes(20, first=sent)))
             receive_into(parts, early, 0.01, acknowledge=True)
             for late in consumers:
                 receive_into(by_newcomer, late, 0.0, acknowledge=True)
@@ -363,9 +363,9 @@ def test_members_that_join_and_leave_under_load_lose_and_repeat_nothing(
             newcomer.close()
         for _ in range(50):
             go_on()
-        send_all(producers, batch(heads(1, first=sent)))
+        send_all(producers, batch(envelopes(1, first=sent)))
         missing = sent + 1 - sum(len(part) for part in [*parts, *by_newcomer])
         if missing > 0:
             parts += collect(early, missing)
-    received = joined([*parts, *by_newcomer], "head")["sequence"]
+    received = joined([*parts, *by_newcomer], "envelope")["sequence"]
     assert np.array_equal(np.sort(received), np.arange(sent + 1))

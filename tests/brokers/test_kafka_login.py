@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import batch, collect, exchanging, free_port, heads, open_transport, send_all
+from contract import batch, collect, envelopes, exchanging, free_port, open_transport, send_all
 from tls_files import self_signed
 
 from bench_spark.brokers.base import end, last_lines, spawn
@@ -69,7 +69,7 @@ def test_a_login_over_tls_carries_the_load(
     transport = open_transport(guarded_broker)
     assert transport.probe().version != "unknown"
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(100)), expected_outcomes=100)
+        send_all(producers, batch(envelopes(100)), expected_outcomes=100)
         collect(consumers, 100)
 
 

@@ -17,8 +17,8 @@ from contract import (
     batch,
     collect,
     consuming,
+    envelopes,
     eventually,
-    heads,
     joined,
     left_in,
     numbered,
@@ -66,7 +66,7 @@ class Ends:
 
     def go_on(self, messages: int = 0) -> None:
         if messages:
-            self.sent += self._producers.send(batch(heads(messages, first=self.sent)))
+            self.sent += self._producers.send(batch(envelopes(messages, first=self.sent)))
         self.kinds += self._producers.outcomes().kind.tolist()
         receive_into(self.parts, self._consumers, 0.01, acknowledge=True)
         for name, side in (("producers", self._producers), ("consumers", self._consumers)):
@@ -77,7 +77,7 @@ class Ends:
 
     @property
     def received(self) -> set[int]:
-        return set(joined(self.parts, "head")["sequence"].tolist()) if self.parts else set()
+        return set(joined(self.parts, "envelope")["sequence"].tolist()) if self.parts else set()
 
 
 def until(
@@ -199,14 +199,14 @@ def test_what_was_on_its_way_to_a_broker_that_stays_away_is_unknown_within_secon
             for transport in (plain, transactional)
         }
         for each in producers.values():
-            send_all(each, batch(heads(10)), expected_outcomes=10)
+            send_all(each, batch(envelopes(10)), expected_outcomes=10)
         collect(consumers, 20)
         in_transaction = producers[transactional]
-        assert eventually(lambda: in_transaction.send(batch(heads(1, first=10))))
+        assert eventually(lambda: in_transaction.send(batch(envelopes(1, first=10))))
         capfd.readouterr()
         restartable.kill()
-        assert producers[plain].send(batch(heads(500, first=10))) == 500
-        assert in_transaction.send(batch(heads(9, first=11))) == 9
+        assert producers[plain].send(batch(envelopes(500, first=10))) == 500
+        assert in_transaction.send(batch(envelopes(9, first=11))) == 9
         for each, in_flight in zip(producers.values(), (500, 10), strict=True):
             [lost, *_] = signals_until(SignalKind.LOST, each)
             assert lost.reason.startswith(f"{restartable.broker.bootstrap_servers}: ")
@@ -228,5 +228,5 @@ def take_unknown(producers: Producers, found: list[int], wanted: int) -> bool:
     """Adds the numbers of those whose outcome has come, and says whether all have."""
     outcomes = producers.outcomes()
     assert set(outcomes.kind.tolist()) <= {OutcomeKind.UNKNOWN}
-    found += outcomes.head["sequence"].tolist()
+    found += outcomes.envelope["sequence"].tolist()
     return len(found) >= wanted

@@ -16,9 +16,9 @@ from contract import (
     column,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     numbered,
@@ -54,30 +54,30 @@ def test_nothing_is_confirmed_or_received_before_the_commit(kafka_broker: Broker
     assert transport.capabilities.confirms
     with exchanging(transport) as (producers, consumers):
         assert isinstance(producers, TransactionalProducers)
-        assert producers.send(batch(heads(99))) == 99
+        assert producers.send(batch(envelopes(99))) == 99
         producers.flush(0.5)
         assert len(consumers.receive(0.5)) == 0
         assert len(producers.outcomes()) == 0
         assert producers.in_flight() == 99
         sent_ns = CLOCK.now_ns()
-        assert producers.send(batch(heads(1, first=99))) == 1
+        assert producers.send(batch(envelopes(1, first=99))) == 1
         settled = settle(producers, 100)
         assert set(settled.kinds) == {OutcomeKind.CONFIRMED}
-        assert settled.heads["sequence"].tolist() == list(range(100))
+        assert settled.envelopes["sequence"].tolist() == list(range(100))
         assert all(part.at_ns.min() > sent_ns for part in settled.parts if len(part))
         assert producers.in_flight() == 0
         parts = collect(consumers, 100)
-    assert joined(parts, "head")["sequence"].tolist() == list(range(100))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(100))
 
 
 def test_a_lane_takes_no_more_until_its_commit_has_returned(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka=of_messages(100))
     with exchanging(transport) as (producers, consumers):
-        all_of_them = batch(heads(1000))
+        all_of_them = batch(envelopes(1000))
         assert producers.send(all_of_them) == 100
         send_all(producers, all_of_them.starting_at(100), expected_outcomes=1000)
         parts = collect(consumers, 1000)
-    assert joined(parts, "head")["sequence"].tolist() == list(range(1000))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(1000))
 
 
 def test_bodies_keys_and_headers_of_ones_own_go_by_transactions_too(kafka_broker: Broker) -> None:
@@ -89,7 +89,7 @@ def test_bodies_keys_and_headers_of_ones_own_go_by_transactions_too(kafka_broker
     with exchanging(transport, want=frozenset(Part)) as (producers, consumers):
         settled = send_all(producers, sent, expected_outcomes=100)
         parts = collect(consumers, 100)
-    assert np.array_equal(settled.heads, sent.head)
+    assert np.array_equal(settled.envelopes, sent.envelope)
     assert column(parts, "bodies") == bodies
     assert column(parts, "keys") == keys
     assert column(parts, "headers") == headers
@@ -103,13 +103,13 @@ def test_commit_ends_a_transaction_that_is_not_full(kafka_broker: Broker) -> Non
         producing(transport, made, made) as producers,
     ):
         lanes = [0, 1] * 10
-        assert producers.send(batch(heads(20, lanes), lanes)) == 20
+        assert producers.send(batch(envelopes(20, lanes), lanes)) == 20
         producers.commit()
         producers.flush(10)
         settled = settle(producers, 20)
         assert set(settled.kinds) == {OutcomeKind.CONFIRMED}
         for part in settled.parts:
-            assert np.array_equal(part.lane, part.head["producer"])
+            assert np.array_equal(part.lane, part.envelope["producer"])
         collect(consumers, 20)
         producers.commit()
         producers.flush(1)
@@ -121,7 +121,7 @@ def test_the_marks_of_transactions_do_not_count_as_messages_left(kafka_broker: B
     transport = open_transport(kafka_broker, kafka=of_messages(10))
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(50)), expected_outcomes=50)
+            send_all(producers, batch(envelopes(50)), expected_outcomes=50)
         assert left_in(transport, made) == (50,)
         with consuming(transport, made) as consumers:
             collect(consumers, 50)
@@ -135,7 +135,7 @@ def test_a_transaction_that_fails_is_refused_as_a_whole_and_the_next_goes_on(
     kafka = of_messages(3, topic={"properties": {"max.message.bytes": 2000}})
     transport = open_transport(kafka_broker, kafka=kafka)
     with exchanging(transport) as (producers, consumers):
-        bad = batch(heads(3), tails=[bytes(10), bytes(5000), bytes(10)])
+        bad = batch(envelopes(3), payloads=[bytes(10), bytes(5000), bytes(10)])
         kinds = send_all(producers, bad, expected_outcomes=3).kinds
         assert set(kinds) == {OutcomeKind.REFUSED}
         # librdkafka 2.16 loses count of its sequence numbers there, and only the abort of one more
@@ -144,12 +144,12 @@ def test_a_transaction_that_fails_is_refused_as_a_whole_and_the_next_goes_on(
         first, kinds = 0, []
         while OutcomeKind.CONFIRMED not in kinds:
             first = next(sequences)
-            good = batch(heads(3, first=first), tails=[bytes(10)] * 3)
+            good = batch(envelopes(3, first=first), payloads=[bytes(10)] * 3)
             kinds = send_all(producers, good, expected_outcomes=3).kinds
         assert set(kinds) == {OutcomeKind.CONFIRMED}
         assert not producers.signals()
         parts = collect(consumers, 3)
-    assert joined(parts, "head")["sequence"].tolist() == [first, first + 1, first + 2]
+    assert joined(parts, "envelope")["sequence"].tolist() == [first, first + 1, first + 2]
 
 
 def test_a_message_that_the_library_refuses_leaves_its_transaction_whole(
@@ -158,35 +158,35 @@ def test_a_message_that_the_library_refuses_leaves_its_transaction_whole(
     kafka = of_messages(2, producer={"message.max.bytes": 2000})
     transport = open_transport(kafka_broker, kafka=kafka)
     with exchanging(transport) as (producers, consumers):
-        mixed = batch(heads(3), tails=[bytes(10), bytes(5000), bytes(10)])
+        mixed = batch(envelopes(3), payloads=[bytes(10), bytes(5000), bytes(10)])
         settled = send_all(producers, mixed, expected_outcomes=3)
-        kinds = dict(zip(settled.heads["sequence"].tolist(), settled.kinds, strict=True))
+        kinds = dict(zip(settled.envelopes["sequence"].tolist(), settled.kinds, strict=True))
         parts = collect(consumers, 2)
     assert kinds[1] == OutcomeKind.REFUSED
     assert kinds[0] == kinds[2] == OutcomeKind.CONFIRMED
-    assert joined(parts, "head")["sequence"].tolist() == [0, 2]
+    assert joined(parts, "envelope")["sequence"].tolist() == [0, 2]
 
 
 def test_closing_aborts_what_nobody_committed(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka=of_messages(100))
     with declared(transport) as made, consuming(transport, made) as consumers:
         producers = transport.open_producers(numbered([made]), CLOCK.now_ns)
-        assert producers.send(batch(heads(7))) == 7
+        assert producers.send(batch(envelopes(7))) == 7
         producers.close()
         outcomes = producers.outcomes()
         assert set(outcomes.kind.tolist()) == {OutcomeKind.REFUSED}
         assert len(outcomes) == 7
         with producing(open_transport(kafka_broker, kafka=of_messages(1)), made) as others:
-            send_all(others, batch(heads(1, first=7)), expected_outcomes=1)
+            send_all(others, batch(envelopes(1, first=7)), expected_outcomes=1)
         parts = collect(consumers, 1)
-    assert joined(parts, "head")["sequence"].tolist() == [7]
+    assert joined(parts, "envelope")["sequence"].tolist() == [7]
 
 
 def test_a_producer_that_was_fenced_says_so(kafka_broker: Broker) -> None:
     run_id = f"fenced-{time.time_ns()}"
     transport = open_transport(kafka_broker, run_id, kafka=of_messages(10))
     with declared(transport) as made, producing(transport, made) as producers:
-        send_all(producers, batch(heads(10)), expected_outcomes=10)
+        send_all(producers, batch(envelopes(10)), expected_outcomes=10)
         usurper = Producer(
             {
                 "bootstrap.servers": kafka_broker.bootstrap_servers,
@@ -194,7 +194,7 @@ def test_a_producer_that_was_fenced_says_so(kafka_broker: Broker) -> None:
             }
         )
         usurper.init_transactions(20)
-        assert eventually(lambda: producers.send(batch(heads(10, first=10))))
+        assert eventually(lambda: producers.send(batch(envelopes(10, first=10))))
         found: list[Signal] = []
         assert eventually(lambda: found.extend(producers.signals()) or found)
         assert found[0].kind is SignalKind.LOST

@@ -24,9 +24,9 @@ from contract import (
     column,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     open_transport,
     producing,
@@ -67,7 +67,7 @@ def test_every_message_arrives_once_and_is_confirmed_from_qos_1_on(
 ) -> None:
     transport = open_transport(mosquitto_broker, mqtt={"version": version, "qos": qos})
     assert transport.capabilities.confirms is (qos > 0)
-    made = heads(3000)
+    made = envelopes(3000)
     with exchanging(transport) as (producers, consumers):
         outcomes = 3000 if qos else 0
         settled = send_all(producers, batch(made, body_bytes=200), expected_outcomes=outcomes)
@@ -75,7 +75,7 @@ def test_every_message_arrives_once_and_is_confirmed_from_qos_1_on(
         assert producers.in_flight() == 0
         assert producers.signals() == consumers.signals() == []
     assert settled.kinds == [OutcomeKind.CONFIRMED] * outcomes
-    assert np.array_equal(joined(parts, "head"), made)
+    assert np.array_equal(joined(parts, "envelope"), made)
     assert not joined(parts, "redelivered").any()
 
 
@@ -83,7 +83,7 @@ def test_every_message_arrives_once_and_is_confirmed_from_qos_1_on(
 def test_identifiers_are_used_again_and_again(mosquitto_broker: Broker, qos: int) -> None:
     transport = open_transport(mosquitto_broker, mqtt={"qos": qos, "in_flight": 3})
     with exchanging(transport) as (producers, consumers):
-        settled = send_all(producers, batch(heads(500)), expected_outcomes=500)
+        settled = send_all(producers, batch(envelopes(500)), expected_outcomes=500)
         collect(consumers, 500)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 500
 
@@ -117,13 +117,13 @@ def test_what_a_consumer_has_not_acknowledged_comes_again_and_is_marked(
         mqtt = {"qos": 1, "clean_session": False, "topic": topic}
         transport = open_transport(broker, mqtt=mqtt)
         with exchanging(transport) as (producers, consumers):
-            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            send_all(producers, batch(envelopes(5)), expected_outcomes=5)
             collect(consumers, 5, acknowledge=False)
             proxy.cut()
             signals_until(SignalKind.REOPENED, consumers)
             parts = collect(consumers, 5)
     assert joined(parts, "redelivered").all()
-    assert sorted(joined(parts, "head")["sequence"].tolist()) == list(range(5))
+    assert sorted(joined(parts, "envelope")["sequence"].tolist()) == list(range(5))
 
 
 def test_exactly_once_is_kept_when_a_connection_is_lost_between_message_and_acknowledgement(
@@ -134,13 +134,13 @@ def test_exactly_once_is_kept_when_a_connection_is_lost_between_message_and_ackn
             broker, mqtt={"qos": 2, "clean_session": False, "topic": topic, "version": "5"}
         )
         with exchanging(transport) as (producers, consumers):
-            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            send_all(producers, batch(envelopes(5)), expected_outcomes=5)
             collect(consumers, 5, acknowledge=False)
             proxy.cut()
             signals_until(SignalKind.REOPENED, consumers, producers)
-            send_all(producers, batch(heads(1, first=5)), expected_outcomes=1)
+            send_all(producers, batch(envelopes(1, first=5)), expected_outcomes=1)
             parts = collect(consumers, 1)
-    assert joined(parts, "head")["sequence"].tolist() == [5]
+    assert joined(parts, "envelope")["sequence"].tolist() == [5]
 
 
 def test_a_session_keeps_messages_while_a_consumer_is_away_and_ends_with_the_run(
@@ -156,13 +156,13 @@ def test_a_session_keeps_messages_while_a_consumer_is_away_and_ends_with_the_run
             proxy.shut()
             proxy.cut()
             assert eventually(lambda: consumers.signals())
-            send_all(producers, batch(heads(7)), expected_outcomes=7)
+            send_all(producers, batch(envelopes(7)), expected_outcomes=7)
             proxy.open()
             signals_until(SignalKind.REOPENED, consumers)
             parts = collect(consumers, 7)
-    assert joined(parts, "head")["sequence"].tolist() == list(range(7))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(7))
     with producing(here, [made]) as producers:
-        send_all(producers, batch(heads(1)), expected_outcomes=1)
+        send_all(producers, batch(envelopes(1)), expected_outcomes=1)
     with consuming(open_transport(mosquitto_broker, run_id, mqtt=mqtt), [made]) as consumers:
         assert len(consumers.receive(0.3)) == 0
 
@@ -176,10 +176,10 @@ def test_a_retained_message_reaches_who_subscribes_later_and_is_removed_in_the_e
     transport = open_transport(mosquitto_broker, mqtt={"version": version, "retain": True})
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(3)))
+            send_all(producers, batch(envelopes(3)))
         with consuming(transport, made) as consumers:
             parts = collect(consumers, 1)
-        assert joined(parts, "head")["sequence"].tolist() == [2]
+        assert joined(parts, "envelope")["sequence"].tolist() == [2]
     with consuming(transport, made) as consumers:
         assert len(consumers.receive(0.3)) == 0
 
@@ -191,7 +191,7 @@ def test_a_group_divides_what_others_get_in_full(
     transport = open_transport(mosquitto_broker, mqtt=mqtt)
     with foreign_subscriber(mosquitto_broker, topic) as copies:
         with exchanging(transport, consumer_lanes=2) as (producers, consumers):
-            send_all(producers, batch(heads(100)))
+            send_all(producers, batch(envelopes(100)))
             parts = collect(consumers, 100)
         assert eventually(lambda: len(copies) == 100)
     assert set(joined(parts, "lane").tolist()) == {0, 1}
@@ -205,9 +205,9 @@ def test_filters_with_wildcards_tell_routes_apart(mosquitto_broker: Broker, topi
     with declared(transport, 2) as made:
         routes = [0, 1, 1, 0]
         with consuming(transport, made) as consumers, producing(transport, made) as producers:
-            send_all(producers, batch(heads(4, producer=routes), route=routes))
+            send_all(producers, batch(envelopes(4, producer=routes), route=routes))
             parts = collect(consumers, 4)
-    assert np.array_equal(joined(parts, "route"), joined(parts, "head")["producer"])
+    assert np.array_equal(joined(parts, "route"), joined(parts, "envelope")["producer"])
 
 
 # -- clients that are not ours ---------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_paho_reads_the_send_time_of_our_messages(
     transport = open_transport(
         mosquitto_broker, mqtt={"version": version, "qos": qos, "topic": topic}
     )
-    made = heads(50)
+    made = envelopes(50)
     with (
         foreign_subscriber(mosquitto_broker, topic, qos) as messages,
         producing(transport, transport.find([Destination(0)])) as producers,
@@ -280,7 +280,7 @@ def test_every_message_has_the_user_properties_of_the_scenario_and_its_own_win(
         consuming(transport, made, want=frozenset({Part.HEADERS})) as consumers,
         producing(transport, made) as producers,
     ):
-        send_all(producers, batch(heads(20)), expected_outcomes=20 if qos else 0)
+        send_all(producers, batch(envelopes(20)), expected_outcomes=20 if qos else 0)
         send_all(producers, whole([b"a", b""], headers=own), expected_outcomes=2 if qos else 0)
         parts = collect(consumers, 22)
         assert eventually(lambda: len(messages) == 22)
@@ -300,7 +300,7 @@ def test_mosquitto_sub_reads_the_send_time_of_our_messages(
         pytest.skip("mosquitto_sub is not installed; install mosquitto-clients")
     address = ["-h", mosquitto_broker.host, "-p", str(mosquitto_broker.port)]
     transport = open_transport(mosquitto_broker, mqtt={"topic": topic, "retain": True})
-    made = heads(1)
+    made = envelopes(1)
     with producing(transport, transport.find([Destination(0)])) as producers:
         send_all(producers, batch(made, body_bytes=40))
     command = [program, *address, "-t", topic, "-C", "1", "-W", "10", "-F", "%x"]

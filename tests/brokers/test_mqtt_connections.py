@@ -17,9 +17,9 @@ from contract import (
     CLOCK,
     batch,
     collect,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     numbered,
     open_transport,
@@ -72,7 +72,7 @@ def test_a_user_and_password_open_the_door(guarded: OwnMosquitto, version: str) 
     transport = open_transport(Broker(kind="mqtt", uri=uri), mqtt={"version": version, "qos": 1})
     transport.probe()
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(3)), expected_outcomes=3)
+        send_all(producers, batch(envelopes(3)), expected_outcomes=3)
         collect(consumers, 3)
 
 
@@ -95,7 +95,7 @@ def test_a_user_needs_no_more_rights_than_documented(tmp_path: Path, version: st
         transport = open_transport(Broker(kind="mqtt", uri=uri), consumers=2, mqtt=keys)
         assert transport.probe().version != "unknown"
         with exchanging(transport, consumer_lanes=2) as (producers, consumers):
-            send_all(producers, batch(heads(20)), expected_outcomes=20)
+            send_all(producers, batch(envelopes(20)), expected_outcomes=20)
             collect(consumers, 20)
 
 
@@ -125,12 +125,12 @@ def test_messages_travel_over_tls(
         trusting = Tls(ca_file=str(made_by), server_name="localhost")
         broker = Broker(kind="mqtt", uri=uri, tls=trusting)
         transport = open_transport(broker, mqtt={"version": version, "qos": 1})
-        made = heads(300)
+        made = envelopes(300)
         with exchanging(transport) as (producers, consumers):
             settled = send_all(producers, batch(made, body_bytes=5000), expected_outcomes=300)
             parts = collect(consumers, 300)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 300
-    assert np.array_equal(joined(parts, "head"), made)
+    assert np.array_equal(joined(parts, "envelope"), made)
 
 
 # -- limits of brokers -----------------------------------------------------------------------------
@@ -157,8 +157,8 @@ def test_a_broker_of_version_5_that_allows_fewer_in_flight_has_its_way(tmp_path:
     with mosquitto_with(tmp_path, *settings) as own:
         transport = open_transport(own.broker, mqtt={"version": "5", "qos": 2, "in_flight": 500})
         with exchanging(transport) as (producers, consumers):
-            assert producers.send(batch(heads(100))) <= 5
-            settled = send_all(producers, batch(heads(100, first=5)), expected_outcomes=105)
+            assert producers.send(batch(envelopes(100))) <= 5
+            settled = send_all(producers, batch(envelopes(100, first=5)), expected_outcomes=105)
             collect(consumers, 105)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 105
 
@@ -195,16 +195,16 @@ def test_both_ends_come_back_as_a_new_generation_and_carry_messages(
     proxy, broker = way
     transport = open_transport(broker, mqtt={"version": version, "qos": 1})
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(20)), expected_outcomes=20)
+        send_all(producers, batch(envelopes(20)), expected_outcomes=20)
         collect(consumers, 20)
         proxy.cut()
         told = signals_until(SignalKind.REOPENED, producers, consumers)
         kinds = [(one.kind, one.generation, one.is_reopening) for one in told]
         assert kinds == [(SignalKind.LOST, 0, True), (SignalKind.REOPENED, 1, False)] * 2
-        settled = send_all(producers, batch(heads(30, first=20)), expected_outcomes=30)
+        settled = send_all(producers, batch(envelopes(30, first=20)), expected_outcomes=30)
         assert settled.kinds == [OutcomeKind.CONFIRMED] * 30
         parts = collect(consumers, 30)
-    assert joined(parts, "head")["sequence"].tolist() == list(range(20, 50))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(20, 50))
 
 
 def test_unacknowledged_messages_of_a_lost_connection_are_unknown(
@@ -214,14 +214,14 @@ def test_unacknowledged_messages_of_a_lost_connection_are_unknown(
     transport = open_transport(broker, mqtt={"qos": 1})
     with exchanging(transport) as (producers, _):
         proxy.is_mute = True
-        accepted = producers.send(batch(heads(10)))
+        accepted = producers.send(batch(envelopes(10)))
         assert accepted == producers.in_flight() == 10
         proxy.cut()
         proxy.is_mute = False
         signals_until(SignalKind.REOPENED, producers)
         outcomes = producers.outcomes()
         assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
-        assert outcomes.head["sequence"].tolist() == list(range(10))
+        assert outcomes.envelope["sequence"].tolist() == list(range(10))
         assert producers.in_flight() == 0
 
 
@@ -250,7 +250,7 @@ def test_a_connection_without_traffic_is_kept_alive(mosquitto_broker: Broker, ve
             assert len(consumers.receive(0.1)) == 0
             assert consumers.signals() == []
             assert producers.signals() == []
-        send_all(producers, batch(heads(1)))
+        send_all(producers, batch(envelopes(1)))
         collect(consumers, 1)
 
 
@@ -264,7 +264,7 @@ def test_a_broker_that_answers_no_ping_is_lost(way: tuple[Proxy, Broker]) -> Non
 
         def are_lost() -> bool:
             # Whoever only publishes hears nothing unless it asks.
-            producers.send(batch(heads(1, first=next(sequence))))
+            producers.send(batch(envelopes(1, first=next(sequence))))
             for side, of in (("producer", producers), ("consumer", consumers)):
                 for one in of.signals():
                     reasons[side] = one.reason

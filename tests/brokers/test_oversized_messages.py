@@ -98,8 +98,8 @@ def test_a_client_that_announces_a_gibibyte_over_http_is_answered_and_left() -> 
         transport = open_transport(broker, message={"bytes": 100})
         with declared(transport) as made, consuming(transport, made) as consumers:
             client = socket.create_connection(("127.0.0.1", port))
-            head = f"POST /in HTTP/1.1\r\nHost: here\r\nContent-Length: {GIB}\r\n\r\n"
-            client.sendall(head.encode() + bytes(1000))
+            envelope = f"POST /in HTTP/1.1\r\nHost: here\r\nContent-Length: {GIB}\r\n\r\n"
+            client.sendall(envelope.encode() + bytes(1000))
             client.setblocking(False)
             answer = bytearray()
 

@@ -18,9 +18,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     open_transport,
@@ -49,7 +49,7 @@ def test_both_ends_come_back_as_a_new_generation_and_carry_messages(
     proxy, broker = way
     transport = open_transport(broker, amqp={"confirms": 50})
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(20)), expected_outcomes=20)
+        send_all(producers, batch(envelopes(20)), expected_outcomes=20)
         collect(consumers, 20)
         proxy.cut()
         told = signals_until(SignalKind.REOPENED, producers, consumers)
@@ -58,11 +58,11 @@ def test_both_ends_come_back_as_a_new_generation_and_carry_messages(
             kinds
             == [(SignalKind.LOST, 0, True), (SignalKind.REOPENED, 1, False)] * BOTH_ENDS_REOPENED
         )
-        settled = send_all(producers, batch(heads(30, first=20)), expected_outcomes=30)
+        settled = send_all(producers, batch(envelopes(30, first=20)), expected_outcomes=30)
         assert settled.kinds == [OutcomeKind.CONFIRMED] * 30
-        assert sorted(settled.heads["sequence"].tolist()) == list(range(20, 50))
+        assert sorted(settled.envelopes["sequence"].tolist()) == list(range(20, 50))
         parts = collect(consumers, 30)
-        assert sorted(joined(parts, "head")["sequence"].tolist()) == list(range(20, 50))
+        assert sorted(joined(parts, "envelope")["sequence"].tolist()) == list(range(20, 50))
 
 
 def test_a_lane_is_tried_until_the_port_opens_and_takes_nothing_meanwhile(
@@ -80,8 +80,8 @@ def test_a_lane_is_tried_until_the_port_opens_and_takes_nothing_meanwhile(
         sent = 0
         while time.monotonic() < deadline:
             longest = time.monotonic()
-            assert producers.send(batch(heads(1), lane=0)) == 0
-            sent += producers.send(batch(heads(1, first=sent), lane=1))
+            assert producers.send(batch(envelopes(1), lane=0)) == 0
+            sent += producers.send(batch(envelopes(1, first=sent), lane=1))
             producers.outcomes()
             assert producers.signals() == []
             assert time.monotonic() - longest < 30, "reopening made the agent wait"
@@ -89,7 +89,7 @@ def test_a_lane_is_tried_until_the_port_opens_and_takes_nothing_meanwhile(
         proxy.open()
         told = signals_until(SignalKind.REOPENED, producers)
         assert [one.lane for one in told] == [0]
-        send_all(producers, batch(heads(1, first=sent), lane=0))
+        send_all(producers, batch(envelopes(1, first=sent), lane=0))
         collect(consumers, sent + 1)
 
 
@@ -99,10 +99,10 @@ def test_unconfirmed_messages_of_the_old_generation_are_unknown(
     proxy, broker = way
     transport = open_transport(broker, amqp={"confirms": 50})
     with declared(transport) as made, producing(transport, made) as producers:
-        send_all(producers, batch(heads(3)), expected_outcomes=3)
+        send_all(producers, batch(envelopes(3)), expected_outcomes=3)
         proxy.is_mute = True
         time.sleep(0.1)
-        assert producers.send(batch(heads(7, first=3))) == 7
+        assert producers.send(batch(envelopes(7, first=3))) == 7
         proxy.is_mute = False
         proxy.cut()
         signals_until(SignalKind.REOPENED, producers)
@@ -114,8 +114,8 @@ def test_unconfirmed_messages_of_the_old_generation_are_unknown(
         assert unknown.any()
         assert producers.in_flight() == 0
         # The new channel counts from 1 again, and nothing of the old ledger is in its way.
-        settled = send_all(producers, batch(heads(5, first=10)), expected_outcomes=5)
-        assert settled.heads["sequence"].tolist() == list(range(10, 15))
+        settled = send_all(producers, batch(envelopes(5, first=10)), expected_outcomes=5)
+        assert settled.envelopes["sequence"].tolist() == list(range(10, 15))
 
 
 @pytest.mark.parametrize("ack_every", [1, 5])
@@ -128,7 +128,7 @@ def test_what_was_received_before_is_never_acknowledged_on_the_new_connection(
     with declared(transport) as made:
         with consuming(transport, made) as consumers:
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(10)))
+                send_all(producers, batch(envelopes(10)))
             first = collect(consumers, 10, acknowledge=False)
             proxy.cut()
             signals_until(SignalKind.REOPENED, consumers)
@@ -139,7 +139,7 @@ def test_what_was_received_before_is_never_acknowledged_on_the_new_connection(
             proxy.cut()
             signals_until(SignalKind.REOPENED, consumers)
             third = collect(consumers, 10)
-            assert sorted(joined(third, "head")["sequence"].tolist()) == list(range(10))
+            assert sorted(joined(third, "envelope")["sequence"].tolist()) == list(range(10))
         assert eventually(lambda: left_in(transport, made) == (0,))
 
 
@@ -151,7 +151,7 @@ def test_a_queue_that_went_with_its_consumer_is_declared_again(way: tuple[Proxy,
     with exchanging(transport) as (producers, consumers):
         proxy.cut()
         signals_until(SignalKind.REOPENED, producers, consumers)
-        send_all(producers, batch(heads(5)))
+        send_all(producers, batch(envelopes(5)))
         collect(consumers, 5)
 
 
@@ -211,7 +211,7 @@ def test_a_connection_that_the_broker_closes_without_blame_comes_back(
         assert eventually(close_it)
         lost, _ = signals_until(SignalKind.REOPENED, producers)
         assert "320" in lost.reason
-        send_all(producers, batch(heads(5)), expected_outcomes=5)
+        send_all(producers, batch(envelopes(5)), expected_outcomes=5)
 
 
 @pytest.mark.fault(case=5)
@@ -295,7 +295,7 @@ def test_a_silent_broker_is_lost_by_its_heartbeat_and_comes_back_when_it_speaks(
             assert lost.is_reopening
             proxy.is_mute = False
             signals_until(SignalKind.REOPENED, producers)
-            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            send_all(producers, batch(envelopes(5)), expected_outcomes=5)
 
 
 def test_many_lanes_come_back_together(rabbitmq_broker: Broker) -> None:
@@ -311,5 +311,5 @@ def test_many_lanes_come_back_together(rabbitmq_broker: Broker) -> None:
 
             assert eventually(are_all_back)
             lanes = np.arange(100).tolist()
-            send_all(producers, batch(heads(100, lanes), lanes))
+            send_all(producers, batch(envelopes(100, lanes), lanes))
             assert eventually(lambda: left_in(transport, made) == (100,))

@@ -18,9 +18,9 @@ from contract import (
     consumer_uri,
     consuming,
     declared,
+    envelopes,
     eventually,
     free_port,
-    heads,
     joined,
     open_transport,
     producing,
@@ -140,7 +140,7 @@ def test_a_producer_whose_peer_hangs_up_is_lost_and_connects_again() -> None:
             consuming(transport, made) as consumers,
             producing(transport, made) as producers,
         ):
-            send_all(producers, batch(heads(10)))
+            send_all(producers, batch(envelopes(10)))
             collect(consumers, 10)
             proxy.cut()
             signals = []
@@ -151,7 +151,7 @@ def test_a_producer_whose_peer_hangs_up_is_lost_and_connects_again() -> None:
 
             assert eventually(is_back)
             assert [one.kind for one in signals] == [SignalKind.LOST, SignalKind.REOPENED]
-            send_all(producers, batch(heads(10, first=10)))
+            send_all(producers, batch(envelopes(10, first=10)))
             collect(consumers, 10)
             # Somebody who connects to consumers and leaves has lost nothing of theirs.
             assert consumers.signals() == []
@@ -167,7 +167,7 @@ def test_connections_are_shared_out_among_the_consumers_of_an_address() -> None:
         consuming(transport, made, made) as consumers,
         producing(transport, *[made] * 4) as producers,
     ):
-        send_all(producers, batch(heads(400), [number % 4 for number in range(400)]))
+        send_all(producers, batch(envelopes(400), [number % 4 for number in range(400)]))
         lanes = joined(collect(consumers, 400), "lane").tolist()
     assert {lane: lanes.count(lane) for lane in (0, 1)} == {0: 200, 1: 200}
 
@@ -181,13 +181,13 @@ def test_messages_travel_over_tls_of_our_own(tmp_path: Path) -> None:
 
         def produce() -> None:
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(200), body_bytes=20_000))
+                send_all(producers, batch(envelopes(200), body_bytes=20_000))
 
         producing_thread = threading.Thread(target=produce)
         producing_thread.start()
         parts = collect(consumers, 200)
         producing_thread.join()
-    assert joined(parts, "head")["sequence"].tolist() == list(range(200))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(200))
 
 
 def test_an_address_that_is_taken_or_closed_is_named() -> None:

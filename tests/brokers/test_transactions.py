@@ -14,9 +14,9 @@ from contract import (
     collect,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
-    heads,
     joined,
     left_in,
     open_transport,
@@ -41,13 +41,13 @@ def test_a_commit_settles_all_messages_of_its_transaction(broker: Broker) -> Non
     with declared(transport) as made:
         with producing(transport, made, made) as producers:
             lanes = (np.arange(100) % 2).tolist()
-            sent = heads(100, producer=lanes)
+            sent = envelopes(100, producer=lanes)
             before_ns = CLOCK.now_ns()
             settled = send_all(producers, batch(sent, lanes), expected_outcomes=100)
             assert producers.in_flight() == 0
         assert eventually(lambda: left_in(transport, made) == (100,))
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 100
-    assert np.array_equal(np.sort(settled.heads, order="sequence"), sent)
+    assert np.array_equal(np.sort(settled.envelopes, order="sequence"), sent)
     for part in settled.parts:
         assert np.all(part.at_ns >= before_ns)
         # A lane's messages are settled ten at a time, all at one moment.
@@ -58,7 +58,7 @@ def test_a_commit_settles_all_messages_of_its_transaction(broker: Broker) -> Non
 def test_a_lane_takes_no_more_than_one_transaction_until_it_is_committed(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"producer_transaction": 10})
     with declared(transport) as made, producing(transport, made) as producers:
-        whole = batch(heads(25))
+        whole = batch(envelopes(25))
         assert producers.send(whole) == 10
         assert producers.send(whole.starting_at(10)) == 0
         assert producers.in_flight() == 10
@@ -76,28 +76,30 @@ def test_a_lane_takes_no_more_than_one_transaction_until_it_is_committed(broker:
 def test_an_open_transaction_is_invisible_until_it_is_committed(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"producer_transaction": 10})
     with declared(transport) as made, producing(transport, made) as producers:
-        assert producers.send(batch(heads(4))) == 4
+        assert producers.send(batch(envelopes(4))) == 4
         producers.flush(1.0)
         time.sleep(0.2)
         assert left_in(transport, made) == (0,)
         assert len(producers.outcomes()) == 0
         producers.commit()
         producers.commit()
-        settled = send_all(producers, batch(heads(0)), expected_outcomes=4)
+        settled = send_all(producers, batch(envelopes(0)), expected_outcomes=4)
         assert settled.kinds == [OutcomeKind.CONFIRMED] * 4
         assert left_in(transport, made) == (4,)
         # The lane begins a transaction of its full size again.
-        assert producers.send(batch(heads(20, first=4))) == 10
+        assert producers.send(batch(envelopes(20, first=4))) == 10
 
 
 @pytest.mark.parametrize("body_bytes", [64, 150_000])
 def test_transactions_larger_than_a_write_arrive_whole(broker: Broker, body_bytes: int) -> None:
     transport = open_transport(broker, amqp={"producer_transaction": 7})
     with exchanging(transport) as (producers, consumers):
-        settled = send_all(producers, batch(heads(21), body_bytes=body_bytes), expected_outcomes=21)
+        settled = send_all(
+            producers, batch(envelopes(21), body_bytes=body_bytes), expected_outcomes=21
+        )
         parts = collect(consumers, 21)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 21
-    assert joined(parts, "head")["sequence"].tolist() == list(range(21))
+    assert joined(parts, "envelope")["sequence"].tolist() == list(range(21))
 
 
 def test_messages_that_reach_no_queue_are_returned_by_the_commit(broker: Broker) -> None:
@@ -106,12 +108,12 @@ def test_messages_that_reach_no_queue_are_returned_by_the_commit(broker: Broker)
         lanes = [made[0], Destination(1, "no-such-queue")]
         routes = (np.arange(40) % 2).tolist()
         with producing(transport, lanes) as producers:
-            sent = batch(heads(40, producer=routes), route=routes)
+            sent = batch(envelopes(40, producer=routes), route=routes)
             settled = send_all(producers, sent, expected_outcomes=40)
             assert producers.in_flight() == 0
     expected = [OutcomeKind.CONFIRMED, OutcomeKind.RETURNED]
-    for kind, head in zip(settled.kinds, settled.heads, strict=True):
-        assert kind == expected[head["producer"]]
+    for kind, envelope in zip(settled.kinds, settled.envelopes, strict=True):
+        assert kind == expected[envelope["producer"]]
 
 
 def test_a_lost_lane_leaves_its_open_transaction_unknown_and_begins_a_new_one(
@@ -120,7 +122,7 @@ def test_a_lost_lane_leaves_its_open_transaction_unknown_and_begins_a_new_one(
     with proxied(broker) as (proxy, way):
         transport = open_transport(way, amqp={"producer_transaction": 10})
         with declared(transport) as made, producing(transport, made) as producers:
-            assert producers.send(batch(heads(6))) == 6
+            assert producers.send(batch(envelopes(6))) == 6
             producers.flush(1.0)
             proxy.cut()
             signals: list[SignalKind] = []
@@ -132,7 +134,7 @@ def test_a_lost_lane_leaves_its_open_transaction_unknown_and_begins_a_new_one(
             assert eventually(is_back)
             outcomes = producers.outcomes()
             assert outcomes.kind.tolist() == [OutcomeKind.UNKNOWN] * 6
-            settled = send_all(producers, batch(heads(10, first=6)), expected_outcomes=10)
+            settled = send_all(producers, batch(envelopes(10, first=6)), expected_outcomes=10)
             assert settled.kinds == [OutcomeKind.CONFIRMED] * 10
             # What was never committed is not there.
             assert eventually(lambda: left_in(transport, made) == (10,))
@@ -158,7 +160,7 @@ def test_acknowledgements_count_when_they_are_committed(broker: Broker, ack_ever
     amqp = {"ack": "manual", "ack_every": ack_every, "consumer_transaction": 10}
     transport = open_transport(broker, amqp=amqp)
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(37)))
+        send_all(producers, batch(envelopes(37)))
         parts = collect(consumers, 37, acknowledge=False)
         counted = sum(consumers.acknowledge(part) for part in parts)
         # Three whole transactions, and the idle rest in one of its own.
@@ -171,7 +173,7 @@ def test_acknowledgements_that_were_not_committed_are_forgotten(broker: Broker) 
         transport = open_transport(way, amqp=amqp)
         with declared(transport) as made, consuming(transport, made) as consumers:
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(10)))
+                send_all(producers, batch(envelopes(10)))
             parts = collect(consumers, 10, acknowledge=False)
             whole = parts[0]
             if len(parts) == 1:
@@ -180,7 +182,7 @@ def test_acknowledgements_that_were_not_committed_are_forgotten(broker: Broker) 
             proxy.cut()
             again = collect(consumers, 10, acknowledge=True)
             assert joined(again, "redelivered").all()
-            assert sorted(joined(again, "head")["sequence"].tolist()) == list(range(10))
+            assert sorted(joined(again, "envelope")["sequence"].tolist()) == list(range(10))
 
 
 def test_closing_commits_the_transaction_that_was_not_full(broker: Broker) -> None:
@@ -188,7 +190,7 @@ def test_closing_commits_the_transaction_that_was_not_full(broker: Broker) -> No
     transport = open_transport(broker, amqp=amqp)
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(7)))
+            send_all(producers, batch(envelopes(7)))
         with consuming(transport, made) as consumers:
             collect(consumers, 7, extra_seconds=0)
         assert eventually(lambda: left_in(transport, made) == (0,))
@@ -197,7 +199,7 @@ def test_closing_commits_the_transaction_that_was_not_full(broker: Broker) -> No
 def test_the_prefetch_covers_a_transaction_unless_it_says_otherwise(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "consumer_transaction": 500})
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(2000)))
+        send_all(producers, batch(envelopes(2000)))
         collect(consumers, 2000)
 
 

@@ -18,10 +18,10 @@ from contract import (
     consumer_uri,
     consuming,
     declared,
+    envelopes,
     eventually,
     exchanging,
     free_port,
-    heads,
     joined,
     left_in,
     numbered,
@@ -107,7 +107,7 @@ def test_deleting_twice_is_no_error(broker: Broker) -> None:
 
 
 @on_many_destinations
-def test_every_message_arrives_once_with_its_head_size_lane_and_route(broker: Broker) -> None:
+def test_every_message_arrives_once_with_its_envelope_size_lane_and_route(broker: Broker) -> None:
     transport = open_transport(broker, destinations=2, producers=3, consumers=2)
     count = 3000
     with declared(transport, 2) as (one, two):
@@ -116,7 +116,7 @@ def test_every_message_arrives_once_with_its_head_size_lane_and_route(broker: Br
         lanes = np.arange(count) % 3
         routes = np.where(lanes == 2, np.arange(count) // 3 % 2, 0)
         target = np.where(lanes == 2, routes, lanes)
-        made = heads(count, producer=target.tolist())
+        made = envelopes(count, producer=target.tolist())
         with (
             consuming(transport, [one], [two]) as consumers,
             producing(transport, [one], [two], [one, two]) as producers,
@@ -125,7 +125,7 @@ def test_every_message_arrives_once_with_its_head_size_lane_and_route(broker: Br
             parts = collect(consumers, count)
             assert producers.signals() == []
             assert consumers.signals() == []
-    received = joined(parts, "head")
+    received = joined(parts, "envelope")
     assert np.array_equal(np.sort(received, order="sequence"), made)
     assert set(joined(parts, "size").tolist()) == {200}
     assert np.array_equal(joined(parts, "lane"), received["producer"])
@@ -138,9 +138,9 @@ def test_one_consumer_lane_tells_its_destinations_apart_by_route(broker: Broker)
     with declared(transport, 2) as made:
         routes = [0, 1, 1, 0, 1]
         with consuming(transport, made) as consumers, producing(transport, made) as producers:
-            send_all(producers, batch(heads(5, producer=routes), route=routes))
+            send_all(producers, batch(envelopes(5, producer=routes), route=routes))
             parts = collect(consumers, 5)
-    assert np.array_equal(joined(parts, "route"), joined(parts, "head")["producer"])
+    assert np.array_equal(joined(parts, "route"), joined(parts, "envelope")["producer"])
     assert set(joined(parts, "lane").tolist()) == {0}
 
 
@@ -149,9 +149,9 @@ def test_each_producer_lane_keeps_its_order(broker: Broker) -> None:
     with exchanging(transport, producer_lanes=2) as (producers, consumers):
         for first in range(0, 2000, 100):
             lanes = np.arange(100) % 2
-            send_all(producers, batch(heads(100, lanes.tolist(), first), lanes.tolist()))
+            send_all(producers, batch(envelopes(100, lanes.tolist(), first), lanes.tolist()))
         parts = collect(consumers, 2000)
-    received = joined(parts, "head")
+    received = joined(parts, "envelope")
     for producer in (0, 1):
         own = received["sequence"][received["producer"] == producer].astype(np.int64)
         assert np.all(np.diff(own) > 0)
@@ -162,9 +162,9 @@ def test_consumers_of_one_destination_share_its_messages(broker: Broker) -> None
     # Without a limit a broker may give all that comes at once to one of them.
     transport = open_transport(broker, consumers=2, amqp={"ack": "manual", "prefetch": 100})
     with exchanging(transport, consumer_lanes=2) as (producers, consumers):
-        send_all(producers, batch(heads(150)))
+        send_all(producers, batch(envelopes(150)))
         parts = collect(consumers, 150, acknowledge=False)
-    assert np.array_equal(np.sort(joined(parts, "head")["sequence"]), np.arange(150))
+    assert np.array_equal(np.sort(joined(parts, "envelope")["sequence"]), np.arange(150))
     if broker.kind != "kafka":  # one topic partition has one consumer
         assert set(joined(parts, "lane").tolist()) == {0, 1}
 
@@ -173,16 +173,16 @@ def test_bodies_of_every_size_arrive_whole(broker: Broker) -> None:
     transport = open_transport(broker)
     with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
         for body_bytes in (8, 31, 32, 1000, 200_000):
-            made = heads(20)
+            made = envelopes(20)
             sent = batch(made, body_bytes=body_bytes)
-            sent.tail = os.urandom(len(sent.tail))
+            sent.payload = os.urandom(len(sent.payload))
             send_all(producers, sent)
             parts = collect(consumers, 20)
             assert joined(parts, "size").tolist() == [body_bytes] * 20
             bodies = [body for part in parts for body in part.bodies or ()]
             rows = made.view(np.uint8).reshape(20, 32)
-            assert bodies == [row.tobytes()[: sent.head_bytes] + sent.tail for row in rows]
-            received = joined(parts, "head")
+            assert bodies == [row.tobytes()[: sent.envelope_bytes] + sent.payload for row in rows]
+            received = joined(parts, "envelope")
             assert np.array_equal(received["sent_ns"], made["sent_ns"])
             if body_bytes >= 32:
                 assert np.array_equal(received, made)
@@ -192,40 +192,43 @@ def test_bodies_of_every_size_arrive_whole(broker: Broker) -> None:
 
 def test_each_message_may_have_its_own_tail(broker: Broker) -> None:
     transport = open_transport(broker)
-    tails = [os.urandom(size) for size in (0, 1, 500, 70_000, 3)]
+    payloads = [os.urandom(size) for size in (0, 1, 500, 70_000, 3)]
     with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
-        send_all(producers, batch(heads(5), tails=tails))
+        send_all(producers, batch(envelopes(5), payloads=payloads))
         parts = collect(consumers, 5)
-    assert [body[32:] for part in parts for body in part.bodies or ()] == tails
-    assert joined(parts, "size").tolist() == [32 + len(tail) for tail in tails]
+    assert [body[32:] for part in parts for body in part.bodies or ()] == payloads
+    assert joined(parts, "size").tolist() == [32 + len(payload) for payload in payloads]
 
 
 def test_messages_of_one_size_may_each_have_a_row_of_their_own_as_tail(broker: Broker) -> None:
-    # Two portions, so that what is built once serves again; then a tail that all share, after them.
+    # Two portions, so that what is built once serves again; then a payload that all share, after
+    # them.
     transport = open_transport(broker)
     with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
         for body_bytes in (8, 32, 1000, 200_000):
-            made = heads(30)
-            head_bytes = batch(made, body_bytes=body_bytes).head_bytes
-            width = body_bytes - head_bytes
-            tails = np.frombuffer(os.urandom(20 * width), np.uint8).reshape(20, width)
+            made = envelopes(30)
+            envelope_bytes = batch(made, body_bytes=body_bytes).envelope_bytes
+            width = body_bytes - envelope_bytes
+            payloads = np.frombuffer(os.urandom(20 * width), np.uint8).reshape(20, width)
             for first in (0, 10):
                 part = batch(made[first : first + 10], body_bytes=body_bytes)
-                part.tail = tails[first : first + 10]
+                part.payload = payloads[first : first + 10]
                 send_all(producers, part)
             send_all(producers, batch(made[20:], body_bytes=body_bytes))
             parts = collect(consumers, 30)
             bodies = [body for part in parts for body in part.bodies or ()]
-            rows = [row.tobytes()[:head_bytes] for row in made.view(np.uint8).reshape(30, 32)]
-            expected = [row.tobytes() for row in tails] + [bytes(width)] * 10
-            assert bodies == [head + tail for head, tail in zip(rows, expected, strict=True)]
+            rows = [row.tobytes()[:envelope_bytes] for row in made.view(np.uint8).reshape(30, 32)]
+            expected = [row.tobytes() for row in payloads] + [bytes(width)] * 10
+            assert bodies == [
+                envelope + payload for envelope, payload in zip(rows, expected, strict=True)
+            ]
 
 
 SIZES = [0, 1, 31, 32, 33, 5_000, 70_000, 300_000, 0, 131_072, 7, 262_144, 65_536, 100]
 """On both sides of an envelope, of a frame, and of what is read at once."""
 
 
-def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_heads(
+def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_envelopes(
     broker: Broker,
 ) -> None:
     transport = open_confirming(broker, producers=2)
@@ -238,7 +241,7 @@ def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_heads(
         settled = send_all(producers, sent, expected_outcomes=expected)
         parts = collect(consumers, len(bodies))
     if transport.capabilities.confirms:
-        assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
+        assert np.array_equal(np.sort(settled.envelopes, order="sequence"), sent.envelope)
     arrived = column(parts, "bodies")
     assert joined(parts, "size").tolist() == [len(body) for body in arrived]
     for lane in (0, 1):
@@ -283,32 +286,32 @@ def test_keys_and_headers_arrive_where_the_protocol_has_them(broker: Broker) -> 
 
 
 @on_whoever_answers
-def test_with_confirms_every_message_has_one_outcome_with_its_head(broker: Broker) -> None:
+def test_with_confirms_every_message_has_one_outcome_with_its_envelope(broker: Broker) -> None:
     transport = open_confirming(broker, producers=2)
     assert transport.capabilities.confirms
     with declared(transport) as destinations:
         lanes = (np.arange(500) % 2).tolist()
-        made = heads(500, producer=lanes)
+        made = envelopes(500, producer=lanes)
         with producing(transport, destinations, destinations) as producers:
             before_ns = CLOCK.now_ns()
             settled = send_all(producers, batch(made, lanes), expected_outcomes=500)
             assert producers.in_flight() == 0
             assert len(producers.outcomes()) == 0
     assert set(settled.kinds) == {OutcomeKind.CONFIRMED}
-    assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
+    assert np.array_equal(np.sort(settled.envelopes, order="sequence"), made)
     for part in settled.parts:
-        assert np.array_equal(part.lane, part.head["producer"])
+        assert np.array_equal(part.lane, part.envelope["producer"])
         assert np.all((part.at_ns >= before_ns) & (part.at_ns <= CLOCK.now_ns()))
 
 
 def test_receive_times_lie_between_sending_and_the_return_of_receive(broker: Broker) -> None:
     transport = open_transport(broker)
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(100)))
+        send_all(producers, batch(envelopes(100)))
         parts = collect(consumers, 100)
         after_ns = CLOCK.now_ns()
     received_ns = joined(parts, "received_ns")
-    assert np.all(received_ns >= joined(parts, "head")["sent_ns"].astype(np.int64))
+    assert np.all(received_ns >= joined(parts, "envelope")["sent_ns"].astype(np.int64))
     assert np.all(received_ns <= after_ns)
 
 
@@ -319,7 +322,7 @@ def test_the_descriptor_becomes_readable_when_there_is_something_to_receive(
     with exchanging(transport) as (producers, consumers):
         while select.select([consumers.descriptor], [], [], 0.2)[0]:
             assert len(consumers.receive(0)) == 0
-        send_all(producers, batch(heads(3)))
+        send_all(producers, batch(envelopes(3)))
         seen = 0
         while seen < 3:
             ready, _, _ = select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)
@@ -333,7 +336,7 @@ def test_what_arrives_while_signals_are_asked_for_keeps_the_descriptor_readable(
 ) -> None:
     transport = open_transport(broker)
     with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(3)))
+        send_all(producers, batch(envelopes(3)))
         seen = 0
         while seen < 3:
             assert select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)[0]
@@ -351,7 +354,7 @@ def test_nothing_is_delivered_before_attach(broker: Broker) -> None:
         consumers = transport.open_consumers(numbered([made]), CLOCK.now_ns)
         try:
             with producing(transport, made) as producers:
-                send_all(producers, batch(heads(3)))
+                send_all(producers, batch(envelopes(3)))
             assert len(consumers.receive(0.2)) == 0
             consumers.attach()
             # A new consumer group starts at the end of its topic; a topic of MQTT keeps nothing.
@@ -377,11 +380,11 @@ def test_after_detaching_each_message_was_received_or_is_still_in_the_broker(
     transport = open_transport(broker, producers=1, consumers=2)
     with declared(transport) as made:
         with consuming(transport, made, made) as consumers, producing(transport, made) as producers:
-            send_all(producers, batch(heads(20_000), body_bytes=500))
+            send_all(producers, batch(envelopes(20_000), body_bytes=500))
             first = consumers.receive(PATIENCE_SECONDS)
             consumers.detach()
             rest = [consumers.receive(0.0) for _ in range(2)]
-            send_all(producers, batch(heads(100, first=20_000), body_bytes=500))
+            send_all(producers, batch(envelopes(100, first=20_000), body_bytes=500))
             producers.flush(PATIENCE_SECONDS)
         received = sum(len(part) for part in (first, *rest))
         [left] = left_in(transport, made)
@@ -401,8 +404,10 @@ def test_consumers_can_be_held_where_the_capabilities_say_so(broker: Broker) -> 
             return
         consumers.hold({0})
         consumers.hold(())
-        send_all(producers, batch(heads(10)))
-        assert sorted(joined(collect(consumers, 10), "head")["sequence"].tolist()) == [*range(10)]
+        send_all(producers, batch(envelopes(10)))
+        assert sorted(joined(collect(consumers, 10), "envelope")["sequence"].tolist()) == [
+            *range(10)
+        ]
 
 
 def test_closing_twice_is_harmless(broker: Broker) -> None:
@@ -417,7 +422,7 @@ def test_the_depth_counts_what_was_left(broker: Broker) -> None:
     transport = open_transport(broker)
     with declared(transport) as made:
         with producing(transport, made) as producers:
-            send_all(producers, batch(heads(7)))
+            send_all(producers, batch(envelopes(7)))
         assert eventually(lambda: left_in(transport, made) == (7,))
         with consuming(transport, made) as consumers:
             collect(consumers, 7)

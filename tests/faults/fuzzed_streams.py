@@ -37,7 +37,7 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     method_frame,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import PublishReader, Routes
@@ -104,7 +104,7 @@ def amqp_stream(chance: random.Random) -> bytes:
     return b"".join(frames)
 
 
-def open_amqp(want: frozenset[Part] = HEAD_ONLY) -> Parser:
+def open_amqp(want: frozenset[Part] = ENVELOPE_ONLY) -> Parser:
     consumers = ConsumerTags(b"bench-0-", 1)
     deliveries = DeliveryDecoder(0, FRAMING, consumers, Arrivals(want))
     return FrameParser(FRAMING, deliveries, lambda method: None)
@@ -142,7 +142,7 @@ def mqtt_stream(chance: random.Random, version: str) -> bytes:
 
 
 def open_mqtt(version: str) -> Parser:
-    reader = PublishReader(version, 0, Routes(["bench/run/0"]), Arrivals(HEAD_ONLY))
+    reader = PublishReader(version, 0, Routes(["bench/run/0"]), Arrivals(ENVELOPE_ONLY))
     reader.on_packet = lambda kind, body: None
     return reader
 
@@ -164,13 +164,13 @@ def http_stream(chance: random.Random) -> bytes:
             parts.append(b"POST /x HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         else:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            head = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-            parts.append(head + chunk + b"0\r\n\r\n")
+            envelope = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            parts.append(envelope + chunk + b"0\r\n\r\n")
     return b"".join(parts)
 
 
 def open_http() -> Parser:
-    return HttpParser(read_request, lambda head, size, body, at_ns: None, None)
+    return HttpParser(read_request, lambda envelope, size, body, at_ns: None, None)
 
 
 FUZZED = {
@@ -183,9 +183,9 @@ FUZZED = {
         lambda chance: mqtt_stream(chance, "3.1.1"), lambda: open_mqtt("3.1.1"), BadPacket
     ),
     "mqtt-5": Fuzzed(lambda chance: mqtt_stream(chance, "5"), lambda: open_mqtt("5"), BadPacket),
-    "tcp": Fuzzed(tcp_stream, lambda: parser_of(Tcp(), 0, Arrivals(HEAD_ONLY)), Unreadable),
+    "tcp": Fuzzed(tcp_stream, lambda: parser_of(Tcp(), 0, Arrivals(ENVELOPE_ONLY)), Unreadable),
     "tcp-line": Fuzzed(
-        line_stream, lambda: parser_of(Tcp(framing="line"), 0, Arrivals(HEAD_ONLY)), Unreadable
+        line_stream, lambda: parser_of(Tcp(framing="line"), 0, Arrivals(ENVELOPE_ONLY)), Unreadable
     ),
     "http": Fuzzed(http_stream, open_http, BadMessage),
 }

@@ -32,7 +32,7 @@ from bench_spark.agent.recorder import CONSUMER, Recorder, RecorderSetup
 from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, byte_rows_of, empty_envelopes
 from bench_spark.core.hdr import shape_for
 from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.transports.batches import Received
@@ -142,15 +142,15 @@ def test_bodies_of_any_bytes_are_counted_apart_and_move_no_latency(seen: Seen) -
         timeline,
     )
     numbers = np.random.default_rng(SEED)
-    heads = empty_envelopes(BODIES)
-    envelope_bytes(heads)[:] = numbers.integers(0, 256, (BODIES, ENVELOPE_BYTES), np.uint8)
+    envelopes = empty_envelopes(BODIES)
+    byte_rows_of(envelopes)[:] = numbers.integers(0, 256, (BODIES, ENVELOPE_BYTES), np.uint8)
     # Whose tag is right by chance, or forged, but whose producer or number cannot be.
-    heads["run_tag"][: BODIES // 4] = 77
-    heads["producer"][: BODIES // 4] = numbers.integers(1, 1 << 32, BODIES // 4)
+    envelopes["run_tag"][: BODIES // 4] = 77
+    envelopes["producer"][: BODIES // 4] = numbers.integers(1, 1 << 32, BODIES // 4)
     ours = empty_envelopes(10)
     ours["sent_ns"] = ours["intended_ns"] = start_ns + NANOSECONDS
     ours["sequence"], ours["run_tag"] = np.arange(10), 77
-    for part in np.array_split(heads, 100):
+    for part in np.array_split(envelopes, 100):
         receive(recorder, part, start_ns + NANOSECONDS + 1_000_000, numbers)
     receive(recorder, ours, start_ns + NANOSECONDS + 1_000_000, None)
     rows = recorder.rows_until(timeline.measure_end_ns + 2 * NANOSECONDS)
@@ -168,16 +168,16 @@ def test_bodies_of_any_bytes_are_counted_apart_and_move_no_latency(seen: Seen) -
 
 
 def receive(
-    recorder: Recorder, head: np.ndarray, at_ns: int, sizes: np.random.Generator | None
+    recorder: Recorder, envelope: np.ndarray, at_ns: int, sizes: np.random.Generator | None
 ) -> None:
-    count = len(head)
+    count = len(envelope)
     size = np.full(count, 100) if sizes is None else sizes.choice([0, 7, 31, 32, 100], count)
     recorder.received(
         Received.of_columns(
             received_ns=np.full(count, at_ns, np.int64),
             lane=np.zeros(count, np.uint32),
             route=np.zeros(count, np.uint16),
-            head=head,
+            envelope=envelope,
             size=size.astype(np.uint32),
             redelivered=np.zeros(count, np.bool_),
         ).rows

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.flow import Flow, RoundRobinFlow
-from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.core.envelope import empty_envelopes, word_rows_of
 
 NO_HEADS = empty_envelopes(0)
 """Of messages that a flow does not look into."""
@@ -14,9 +14,9 @@ NO_HEADS = empty_envelopes(0)
 
 def deal(flow: Flow, messages: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
     """Lane and sequence number of the next messages, at most so many."""
-    heads, lanes = empty_envelopes(messages), np.zeros(messages, np.uint32)
-    count = flow.next_batch(envelope_words(heads), lanes, messages)
-    return lanes[:count], heads["sequence"][:count]
+    envelopes, lanes = empty_envelopes(messages), np.zeros(messages, np.uint32)
+    count = flow.next_batch(word_rows_of(envelopes), lanes, messages)
+    return lanes[:count], envelopes["sequence"][:count]
 
 
 def round_robin(lanes: int, owes: bool = False) -> RoundRobinFlow:

@@ -26,7 +26,7 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.batches import (
-    HEAD_ONLY,
+    ENVELOPE_ONLY,
     Batch,
     Outcomes,
     Part,
@@ -107,7 +107,7 @@ class WatchedTransport(LoopbackTransport):
         )
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> LoopbackConsumers:
         self._watch.at("open_consumers")
         return WatchedConsumers(self._watch, self._broker, lanes, now_ns, want)
@@ -135,7 +135,7 @@ class WatchedProducers(LoopbackProducers):
         with self._watch.lock:
             accepted = super().send(batch)
             self._watch.batches.append(accepted)
-            self._watch.note_sent(batch.head["producer"][:accepted].tolist())
+            self._watch.note_sent(batch.envelope["producer"][:accepted].tolist())
         return accepted
 
     def outcomes(self) -> Outcomes:
@@ -167,7 +167,7 @@ class WatchedConsumers(LoopbackConsumers):
             return nothing_received()
         with self._watch.lock:
             received = super().receive(timeout_seconds)
-            self._watch.received.update(received.head["producer"].tolist())
+            self._watch.received.update(received.envelope["producer"].tolist())
         return self._watch.alter(received) if len(received) else received
 
     def close(self) -> None:

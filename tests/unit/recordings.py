@@ -13,7 +13,7 @@ from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_words
+from bench_spark.core.envelope import Envelopes, empty_envelopes, word_rows_of
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.transports.batches import OutcomeKind, Outcomes, Received
 
@@ -44,7 +44,7 @@ def recorder(**changes: Any) -> Recorder:
     return Recorder(replace(SETUP, **changes), TIMELINE)
 
 
-def heads(
+def envelopes(
     intended: Sequence[float],
     sent: Sequence[float] | None = None,
     sequence: Sequence[int] | None = None,
@@ -52,25 +52,25 @@ def heads(
     run_tag: int = RUN_TAG,
 ) -> Envelopes:
     """Envelopes of messages; times are seconds after the start."""
-    head = empty_envelopes(len(intended))
-    head["intended_ns"] = [at(moment) for moment in intended]
-    head["sent_ns"] = [at(moment) for moment in (intended if sent is None else sent)]
-    head["sequence"] = np.arange(len(intended)) if sequence is None else sequence
-    head["producer"] = producer
-    head["run_tag"] = run_tag
-    return head
+    envelope = empty_envelopes(len(intended))
+    envelope["intended_ns"] = [at(moment) for moment in intended]
+    envelope["sent_ns"] = [at(moment) for moment in (intended if sent is None else sent)]
+    envelope["sequence"] = np.arange(len(intended)) if sequence is None else sequence
+    envelope["producer"] = producer
+    envelope["run_tag"] = run_tag
+    return envelope
 
 
 def receive(
     into: Recorder,
-    head: Envelopes,
+    envelope: Envelopes,
     received: Sequence[float] | float,
     *,
     size: int | Sequence[int] = 100,
     subscription: int | Sequence[int] = 0,
     redelivered: Sequence[bool] | bool = False,
 ) -> None:
-    count = len(head)
+    count = len(envelope)
 
     def column(value: Any, dtype: Any) -> Any:
         return np.broadcast_to(np.asarray(value, dtype=dtype), count).copy()
@@ -80,7 +80,7 @@ def receive(
         received_ns=np.array([at(moment) for moment in moments], dtype=np.int64),
         lane=np.zeros(count, np.uint32),
         route=np.zeros(count, np.uint16),
-        head=head,
+        envelope=envelope,
         size=column(size, np.uint32),
         redelivered=column(redelivered, np.bool_),
     ).rows
@@ -89,21 +89,21 @@ def receive(
 
 
 def sent(
-    into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0, insert_ns: int = 0
+    into: Recorder, envelope: Envelopes, lane: int | Sequence[int] = 0, insert_ns: int = 0
 ) -> None:
-    lanes = np.broadcast_to(np.asarray(lane, dtype=np.uint32), len(head)).copy()
-    into.sent(lanes, envelope_words(head), insert_ns)
+    lanes = np.broadcast_to(np.asarray(lane, dtype=np.uint32), len(envelope)).copy()
+    into.sent(lanes, word_rows_of(envelope), insert_ns)
 
 
 def settle(
-    into: Recorder, head: Envelopes, kinds: Sequence[OutcomeKind], moment: float, lane: int = 0
+    into: Recorder, envelope: Envelopes, kinds: Sequence[OutcomeKind], moment: float, lane: int = 0
 ) -> None:
     into.outcomes(
         Outcomes.of_columns(
-            at_ns=np.full(len(head), at(moment)),
-            lane=np.full(len(head), lane, np.uint32),
+            at_ns=np.full(len(envelope), at(moment)),
+            lane=np.full(len(envelope), lane, np.uint32),
             kind=np.array(kinds, np.uint8),
-            head=head,
+            envelope=envelope,
         )
     )
 

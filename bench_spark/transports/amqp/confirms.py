@@ -25,9 +25,9 @@ from bench_spark.core.envelope import (
     ENVELOPE_DTYPE,
     ENVELOPE_WORDS,
     Envelopes,
+    byte_rows_of,
     empty_envelopes,
-    envelope_bytes,
-    envelope_words,
+    word_rows_of,
 )
 from bench_spark.core.kernels import inlined, kernel, warm_up
 from bench_spark.transports.amqp.frames import (
@@ -44,7 +44,7 @@ from bench_spark.transports.amqp.frames import (
     RETURN,
     Content,
     FrameTerms,
-    returned_head,
+    returned_envelope,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
 from bench_spark.transports.sockets.buffers import (
@@ -53,7 +53,7 @@ from bench_spark.transports.sockets.buffers import (
     ReadBuffer,
     be32,
     be64,
-    put_head,
+    put_envelope,
     put_outcome,
 )
 
@@ -71,7 +71,7 @@ _CONFIRMED, _REFUSED = int(OutcomeKind.CONFIRMED), int(OutcomeKind.REFUSED)
 # of two.
 _CHANNEL, _CONTENT_MAX, _LANE, _LIMIT, _OPEN, _IS_FULL, _OLDEST, _NEXT, _MASK, _SLOTS = range(10)
 _SLOT_WORDS = 1 + ENVELOPE_WORDS
-"""Whether a tag is open, and its message's head."""
+"""Whether a tag is open, and its message's envelope."""
 
 
 @inlined
@@ -81,17 +81,18 @@ def has_tags(ring: I64) -> bool:
 
 
 @kernel
-def remember(heads: I64, ring: I64) -> bool:
-    """Open a tag for each of these heads; False, and nothing done, where the ring is too small."""
+def remember(envelopes: I64, ring: I64) -> bool:
+    """Open a tag for each of these envelopes; False, and nothing done, where the ring is too
+    small."""
     mask, tag = ring[_MASK], ring[_NEXT]
-    if tag + len(heads) - ring[_OLDEST] > mask + 1:
+    if tag + len(envelopes) - ring[_OLDEST] > mask + 1:
         return False
-    for number in range(len(heads)):
+    for number in range(len(envelopes)):
         slot = _SLOTS + (tag + number & mask) * _SLOT_WORDS
         ring[slot] = 1
-        put_head(heads, number, ring, slot + 1)
-    ring[_NEXT] = tag + len(heads)
-    ring[_OPEN] += len(heads)
+        put_envelope(envelopes, number, ring, slot + 1)
+    ring[_NEXT] = tag + len(envelopes)
+    ring[_OPEN] += len(envelopes)
     ring[_IS_FULL] = ring[_OPEN] >= ring[_LIMIT]
     return True
 
@@ -195,11 +196,11 @@ class Confirms:
         """Whether the broker is committing a transaction: it takes no messages meanwhile."""
         self.on_held: Callable[[Confirms], None] = lambda confirms: None
         """Called when nacks are held that are to be released later."""
-        self.head_bytes = ENVELOPE_BYTES
-        """How many bytes of its head a message begins with, or, where it has none of it, the whole
-        head, which is brought back by another way."""
+        self.envelope_bytes = ENVELOPE_BYTES
+        """How many bytes of its envelope a message begins with, or, where it has none of it, the
+        whole envelope, which is brought back by another way."""
         self._returned: Counter[bytes] = Counter()
-        """Heads that were returned and are still to be acked."""
+        """Envelopes that were returned and are still to be acked."""
         self._held: list[Rows] = []
         """Nacks whose returns may follow, a row each."""
 
@@ -219,19 +220,19 @@ class Confirms:
         unsettled: int = self._numbers[_OPEN] + len(self._held)
         return unsettled
 
-    def sent(self, heads: Envelopes, head_bytes: int) -> None:
+    def sent(self, envelopes: Envelopes, envelope_bytes: int) -> None:
         """These were published, in this order, on this channel, and their bodies begin with so many
-        bytes of their heads."""
-        self.head_bytes = head_bytes or ENVELOPE_BYTES
-        while self._limit and not remember(envelope_words(heads), self.ring):
+        bytes of their envelopes."""
+        self.envelope_bytes = envelope_bytes or ENVELOPE_BYTES
+        while self._limit and not remember(word_rows_of(envelopes), self.ring):
             self.double_ring()
 
     def double_ring(self) -> None:
-        head, old = self.ring[:_SLOTS], self.ring[_SLOTS:].reshape(-1, _SLOT_WORDS)
+        envelope, old = self.ring[:_SLOTS], self.ring[_SLOTS:].reshape(-1, _SLOT_WORDS)
         larger = np.zeros((2 * len(old), _SLOT_WORDS), np.int64)
-        tags = np.arange(head[_OLDEST], head[_NEXT])
+        tags = np.arange(envelope[_OLDEST], envelope[_NEXT])
         larger[tags % len(larger)] = old[tags % len(old)]
-        self.ring = np.concatenate((head, larger.reshape(-1)))
+        self.ring = np.concatenate((envelope, larger.reshape(-1)))
         self.ring[_MASK] = len(larger) - 1
         self._numbers = self.ring.data
 
@@ -251,12 +252,12 @@ class Confirms:
             outcomes.make_room(1)
 
     def returned(self, body: bytes, at_ns: int) -> None:
-        key = body[: self.head_bytes]
+        key = body[: self.envelope_bytes]
         if not self._limit:
             row = np.zeros(1, OUTCOME_DTYPE)
             row["at_ns"], row["lane"] = at_ns, self._lane
             row["kind"] = OutcomeKind.RETURNED
-            row["head"] = np.frombuffer(key.ljust(ENVELOPE_BYTES, b"\0"), ENVELOPE_DTYPE)
+            row["envelope"] = np.frombuffer(key.ljust(ENVELOPE_BYTES, b"\0"), ENVELOPE_DTYPE)
             self._outcomes.add(row)
         elif not self._was_nacked(key):
             self._returned[key] += 1
@@ -327,7 +328,7 @@ class Confirms:
 
     def _keys(self, rows: Rows) -> list[bytes]:
         """What a returned body would begin with."""
-        return [row.tobytes()[: self.head_bytes] for row in envelope_bytes(rows["head"])]
+        return [row.tobytes()[: self.envelope_bytes] for row in byte_rows_of(rows["envelope"])]
 
     # -- what the decoder leaves to the parser -----------------------------------------------------
 
@@ -349,7 +350,7 @@ class Confirms:
     def on_content(self, content: Content, at_ns: int) -> None:
         # A delivery cannot be meant for a producer: nothing is consumed here.
         if content.method_id == RETURN:
-            self.returned(returned_head(content.message_id, content.head), at_ns)
+            self.returned(returned_envelope(content.message_id, content.envelope), at_ns)
 
 
 @warm_up

@@ -46,7 +46,7 @@ from bench_spark.transports.amqp.frames import (
     read_headers,
 )
 from bench_spark.transports.base import Lane
-from bench_spark.transports.batches import HEAD_ONLY, I64, RECEIVED_DTYPE, U8, Received, Rows
+from bench_spark.transports.batches import ENVELOPE_ONLY, I64, RECEIVED_DTYPE, U8, Received, Rows
 from bench_spark.transports.sockets.buffers import (
     GENERATION_AT,
     TAG_BITS,
@@ -59,7 +59,7 @@ from bench_spark.transports.sockets.buffers import (
     generation_mark,
     own_tags,
     put_received,
-    take_head,
+    take_envelope,
 )
 from bench_spark.transports.sockets.lanes import Receiver
 from bench_spark.transports.sockets.opening import OpenLane
@@ -157,7 +157,7 @@ def _take_body(data: U8, first: Int, stop: Int, state: I64) -> bool:
         return False
     have = state[_SIZE] - state[_MISSING]
     if have == 0 and stop - first >= ENVELOPE_BYTES:
-        take_head(data, first, ENVELOPE_BYTES, state, _HEAD)
+        take_envelope(data, first, ENVELOPE_BYTES, state, _HEAD)
     elif have < ENVELOPE_BYTES:
         if have == 0:
             for place in range(ENVELOPE_WORDS):
@@ -403,7 +403,9 @@ class AckFrames:
 
 @warm_up
 def _compile() -> None:
-    receiver = DeliveryDecoder(0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
+    receiver = DeliveryDecoder(
+        0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(ENVELOPE_ONLY)
+    )
     receiver.decode(ReadBuffer(1), 0, 0, 0)
     frames, groups = AckFrames(1, multiple=False), np.zeros((1, GROUP_WORDS), np.int64)
     frames.of(np.zeros(1, np.uint64))

@@ -131,12 +131,13 @@ class MessageHeader:
         return found
 
 
-def message_ids(heads: U8) -> list[bytes]:
-    """By which a message without a head in its body is known again where the broker returns it."""
-    return [row.tobytes().hex().encode() for row in heads]
+def message_ids(envelopes: U8) -> list[bytes]:
+    """By which a message without an envelope in its body is known again where the broker returns
+    it."""
+    return [row.tobytes().hex().encode() for row in envelopes]
 
 
-def returned_head(message_id: str | None, body: bytes) -> bytes:
+def returned_envelope(message_id: str | None, body: bytes) -> bytes:
     """What a message that came back begins with, or would begin with."""
     return body if message_id is None else bytes.fromhex(message_id)
 
@@ -228,7 +229,7 @@ class Content:
         return found
 
     @property
-    def head(self) -> bytes:
+    def envelope(self) -> bytes:
         """What the body begins with, as far as an envelope reaches."""
         return self._kept
 

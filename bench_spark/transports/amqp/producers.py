@@ -16,7 +16,7 @@ import numpy as np
 import pika.spec
 
 from bench_spark.config.protocols import Amqp
-from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import Envelopes, byte_rows_of, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.randomness import mixed
 from bench_spark.transports.amqp import topology
@@ -37,12 +37,12 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.base import Destination, Signal, SignalKind
-from bench_spark.transports.batches import I64, U8, Batch, Headers, OutcomeKind, Tails
+from bench_spark.transports.batches import I64, U8, Batch, Headers, OutcomeKind, Payloads
 from bench_spark.transports.sockets.buffers import Int, OutcomeRows, copy_bytes
 from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.messages import (
     MESSAGES_AT,
-    NO_TAILS,
+    NO_PAYLOADS,
     Template,
     TemplateBlock,
     Templates,
@@ -51,7 +51,7 @@ from bench_spark.transports.sockets.messages import (
     is_alike,
     put_messages,
     runs_by_route,
-    shared_and_own_tails,
+    shared_and_own_payloads,
 )
 from bench_spark.transports.sockets.opening import OpenLane
 
@@ -155,12 +155,12 @@ class PublishFrames:
 
 
 @kernel
-def write_and_remember(block: U8, heads: I64, tails: U8, ring: I64) -> Int:
+def write_and_remember(block: U8, envelopes: I64, payloads: U8, ring: I64) -> Int:
     """Write messages, and open a tag for each where there are confirms. Returns where they end: 0,
     and nothing done, where the block or the ring of tags is too small."""
-    if not has_room(block, heads) or (has_tags(ring) and not remember(heads, ring)):
+    if not has_room(block, envelopes) or (has_tags(ring) and not remember(envelopes, ring)):
         return 0
-    return put_messages(block, heads, tails)
+    return put_messages(block, envelopes, payloads)
 
 
 @kernel
@@ -180,14 +180,14 @@ class KeyChoice:
         texts = "".join(f"{number:0{digits}d}" for number in range(keys)).encode()
         self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
 
-    def numbers(self, heads: Envelopes) -> I64:
+    def numbers(self, envelopes: Envelopes) -> I64:
         """The number of each message's key: evenly spread, in no order."""
-        numbers: I64 = (mixed(heads) % self._keys).astype(np.int64)
+        numbers: I64 = (mixed(envelopes) % self._keys).astype(np.int64)
         return numbers
 
-    def digits(self, heads: Envelopes) -> U8:
+    def digits(self, envelopes: Envelopes) -> U8:
         """A row with the digits of each message's key."""
-        rows: U8 = self._digits[self.numbers(heads)]
+        rows: U8 = self._digits[self.numbers(envelopes)]
         return rows
 
 
@@ -198,11 +198,11 @@ def key_choice(amqp: Amqp) -> KeyChoice | None:
     return KeyChoice(amqp.routing_keys, topology.key_digits(amqp))
 
 
-def _template(frames: PublishFrames, tail: bytes, head_bytes: int) -> Template:
+def _template(frames: PublishFrames, payload: bytes, envelope_bytes: int) -> Template:
     return Template(
-        frames.message(bytes(head_bytes) + tail),
+        frames.message(bytes(envelope_bytes) + payload),
         frames.body_at,
-        head_bytes,
+        envelope_bytes,
         piece_bytes=frames.piece_bytes,
         gap_bytes=FRAME_EXTRA_BYTES,
     )
@@ -216,12 +216,12 @@ class PublishWriter:
         self._key_choice = key_choice
         self._templates = Templates(_template)
         self._block = TemplateBlock()
-        # What the last batch was written from, as the next one mostly is like it. Its tail is that
-        # of all messages, or rows in the same memory for each.
+        # What the last batch was written from, as the next one mostly is like it. Its payload is
+        # that of all messages, or rows in the same memory for each.
         self._frames: Sequence[PublishFrames] = ()
-        self._tail: Tails = b""
-        self._tails: U8 = NO_TAILS
-        self._head_bytes = 0
+        self._payload: Payloads = b""
+        self._payloads: U8 = NO_PAYLOADS
+        self._envelope_bytes = 0
         # What was written of it, which for the next as large is the same view of the block.
         self._end = 0
         self._written = self._block.view
@@ -233,21 +233,21 @@ class PublishWriter:
         confirmed. Good until the next call."""
         if (
             frames is self._frames
-            and batch.tail is self._tail
-            and batch.head_bytes == self._head_bytes
+            and batch.payload is self._payload
+            and batch.envelope_bytes == self._envelope_bytes
             and batch.headers is None
         ):
-            block, heads = self._block, batch.head_words
-            end = write_and_remember(block.data, heads, self._tails, confirms.ring)
+            block, envelopes = self._block, batch.envelope_words
+            end = write_and_remember(block.data, envelopes, self._payloads, confirms.ring)
             if end:
-                confirms.head_bytes = self._head_bytes
+                confirms.envelope_bytes = self._envelope_bytes
                 if end != self._end:
                     self._end, self._written = end, block.view[MESSAGES_AT:end]
                 return self._written
         self._frames, self._end = (), 0
         if not is_alike(batch):
-            confirms.sent(batch.head, batch.head_bytes)
-            digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
+            confirms.sent(batch.envelope, batch.envelope_bytes)
+            digits = None if self._key_choice is None else self._key_choice.digits(batch.envelope)
             return _one_by_one(frames, batch, digits, self._may_return)
         if len(frames) > 1:
             return b"".join(
@@ -255,21 +255,27 @@ class PublishWriter:
                 for route, first, end in runs_by_route(batch)
             )
         written = self._write_alike(frames[0], batch, confirms)
-        if self._key_choice is None and (self._tails is NO_TAILS or self._tails is batch.tail):
-            self._frames, self._tail, self._head_bytes = frames, batch.tail, batch.head_bytes
+        if self._key_choice is None and (
+            self._payloads is NO_PAYLOADS or self._payloads is batch.payload
+        ):
+            self._frames, self._payload, self._envelope_bytes = (
+                frames,
+                batch.payload,
+                batch.envelope_bytes,
+            )
         return written
 
     def _write_alike(self, frames: PublishFrames, batch: Batch, confirms: Confirms) -> memoryview:
         """Of one destination."""
-        confirms.head_bytes = batch.head_bytes
-        tail, self._tails = shared_and_own_tails(batch.tail)
-        template = self._templates.of(frames, tail, batch.head_bytes)
-        block, heads = self._block, batch.head_words
-        block.begin(template, len(heads))
-        while not (end := write_and_remember(block.data, heads, self._tails, confirms.ring)):
+        confirms.envelope_bytes = batch.envelope_bytes
+        payload, self._payloads = shared_and_own_payloads(batch.payload)
+        template = self._templates.of(frames, payload, batch.envelope_bytes)
+        block, envelopes = self._block, batch.envelope_words
+        block.begin(template, len(envelopes))
+        while not (end := write_and_remember(block.data, envelopes, self._payloads, confirms.ring)):
             confirms.double_ring()
         if self._key_choice is not None:
-            digits = self._key_choice.digits(batch.head)
+            digits = self._key_choice.digits(batch.envelope)
             put_digits(block.data, MESSAGES_AT + frames.key_end, template.message_bytes, digits)
         return block.view[MESSAGES_AT:end]
 
@@ -277,11 +283,11 @@ class PublishWriter:
 def _one_by_one(
     frames: Sequence[PublishFrames], batch: Batch, key_digits: U8 | None, may_return: bool
 ) -> bytes:
-    """Messages that differ in more than their heads."""
+    """Messages that differ in more than their envelopes."""
     digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
     headers = itertools.repeat(None) if batch.headers is None else batch.headers
-    is_named = may_return and not batch.head_bytes
-    names = message_ids(envelope_bytes(batch.head)) if is_named else itertools.repeat(b"")
+    is_named = may_return and not batch.envelope_bytes
+    names = message_ids(byte_rows_of(batch.envelope)) if is_named else itertools.repeat(b"")
     # Some of these columns may have no end, so the shortest one decides.
     return b"".join(
         itertools.chain.from_iterable(

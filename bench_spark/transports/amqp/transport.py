@@ -22,7 +22,7 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.loop import Gathering, is_gathered
@@ -73,7 +73,7 @@ class AmqpTransport:
         return SocketProducers(sender, protocol, lanes, now_ns, self._producer_rule)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> Consumers:
         protocol = AmqpProtocol(self._access, Gathering() if self._is_gathered else None)
         receiver = AmqpReceiver(self._amqp, Arrivals(want, self._most_bytes))

@@ -79,22 +79,26 @@ class Unanswered:
         self._lane = lane
         self._shared = shared
         self._limit = shared.http.in_flight
-        self._heads: Envelopes = empty_envelopes(0)
+        self._envelopes: Envelopes = empty_envelopes(0)
         self._kinds: list[int] = []
-        """Of those that were answered and not handed over yet: the first of `_heads`."""
+        """Of those that were answered and not handed over yet: the first of `_envelopes`."""
         self._times: list[int] = []
         self._answers: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._heads) - len(self._kinds)
+        return len(self._envelopes) - len(self._kinds)
 
     @property
     def room(self) -> int:
         return self._limit - len(self)
 
-    def sent(self, heads: Envelopes) -> None:
+    def sent(self, envelopes: Envelopes) -> None:
         self._tell()
-        self._heads = joined_envelopes([self._heads, heads]) if len(self._heads) else heads.copy()
+        self._envelopes = (
+            joined_envelopes([self._envelopes, envelopes])
+            if len(self._envelopes)
+            else envelopes.copy()
+        )
 
     def answered(self, head: ResponseHead, body: bytes, at_ns: int) -> bool:
         """Whether there was a request for this answer."""
@@ -116,11 +120,11 @@ class Unanswered:
     def abandon(self, at_ns: int) -> None:
         """The connection is gone: nobody knows whether the rest was taken."""
         self._tell()
-        if len(self._heads):
-            self._kinds = [OutcomeKind.UNKNOWN] * len(self._heads)
-            self._times = [at_ns] * len(self._heads)
+        if len(self._envelopes):
+            self._kinds = [OutcomeKind.UNKNOWN] * len(self._envelopes)
+            self._times = [at_ns] * len(self._envelopes)
             if self._shared.http.answer != "none":
-                self._answers = [b""] * len(self._heads)
+                self._answers = [b""] * len(self._envelopes)
             self._tell()
 
     def _tell(self) -> None:
@@ -132,11 +136,11 @@ class Unanswered:
                 at_ns=np.array(self._times, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 kind=np.array(self._kinds, np.uint8),
-                head=self._heads[:count],
+                envelope=self._envelopes[:count],
                 answers=self._answers or None,
             )
         )
-        self._heads = self._heads[count:]
+        self._envelopes = self._envelopes[count:]
         self._kinds, self._times, self._answers = [], [], []
 
 
@@ -274,7 +278,7 @@ class HttpSender(Sender[HttpConnection]):
 
     def write(self, lane: OpenLane[HttpConnection], batch: Batch) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
-        lane.connection.unanswered.sent(batch.head)
+        lane.connection.unanswered.sent(batch.envelope)
         lane.connection.send(requests_of(self._frames_of_lane[lane.number], batch))
 
     def in_flight(self) -> int:

@@ -15,7 +15,7 @@ from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import BrokerUnreachable, ConfigurationError, LoginRefused
 from bench_spark.transports.base import BrokerFacts, Lane, Producers, TransportContext
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.http import KIND
 from bench_spark.transports.http.messages import (
     BadMessage,
@@ -262,7 +262,7 @@ class HttpTransport(AddressedTransport):
         return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> ListeningConsumers:
         arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
         own = self._places.consumers

@@ -391,7 +391,7 @@ class ShareClient(GroupClient):
         rows["route"] = [self._route_of_topic[str(one.topic())] for one in messages]
         rows["redelivered"] = [(one.delivery_count() or 1) > 1 for one in messages]
         if messages:
-            rows["head"] = leading_envelopes(bodies)
+            rows["envelope"] = leading_envelopes(bodies)
         return Fetched(
             rows,
             {},

@@ -1,9 +1,9 @@
 """Compiled loops over librdkafka's messages, which lie at raw addresses.
 
 A message of librdkafka is a struct somewhere in memory that points to a body elsewhere. The kernels
-read those structs and the heads of bodies in place, and lay messages out the way `produce_batch`
-takes them. Whoever calls vouches for the addresses, as in C; `require_interface` has made
-sure that the structs are laid out as MESSAGE_DTYPE says.
+read those structs and the envelopes of bodies in place, and lay messages out the way
+`produce_batch` takes them. Whoever calls vouches for the addresses, as in C; `require_interface`
+has made sure that the structs are laid out as MESSAGE_DTYPE says.
 
 Those for consumers run in threads of their own, and let go of the interpreter's lock; those for
 producers run in the agent's thread, which would have to wait for it again.
@@ -36,8 +36,8 @@ Number = Any
 _TOPIC, _PARTITION, _PAYLOAD, _PAYLOAD_BYTES, _OFFSET, _OPAQUE = 8, 16, 24, 32, 56, 64
 _MESSAGE_BYTES = MESSAGE_DTYPE.itemsize
 
-_RECEIVED_BYTES, _RECEIVED_HEAD = RECEIVED_DTYPE.itemsize, RECEIVED_DTYPE.fields["head"][1]  # type: ignore[index]
-_OUTCOME_BYTES, _OUTCOME_HEAD = OUTCOME_DTYPE.itemsize, OUTCOME_DTYPE.fields["head"][1]  # type: ignore[index]
+_RECEIVED_BYTES, _RECEIVED_HEAD = RECEIVED_DTYPE.itemsize, RECEIVED_DTYPE.fields["envelope"][1]  # type: ignore[index]
+_OUTCOME_BYTES, _OUTCOME_HEAD = OUTCOME_DTYPE.itemsize, OUTCOME_DTYPE.fields["envelope"][1]  # type: ignore[index]
 
 ALL, PROBLEM, UNKNOWN_PLACE = 0, 1, 2
 """Why `read_messages` stopped: no more messages, one that is an error, one of a topic partition
@@ -63,16 +63,17 @@ The column `touched` is a list of its own: the slots that the last fetch has tou
 
 IN_BODY, NOT_KEPT, FIRST_PLACE = 0, 1, 2
 PLACE_SHIFT = 32
-KEPT_DTYPE = np.dtype([("head", ENVELOPE_DTYPE), ("free", "<i8")])
-"""Heads of messages whose bodies do not hold them. The column `free` is a stack of free places."""
+KEPT_DTYPE = np.dtype([("envelope", ENVELOPE_DTYPE), ("free", "<i8")])
+"""Envelopes of messages whose bodies do not hold them. The column `free` is a stack of free
+places."""
 
 FIRST_ERROR, ERRORS = -256, 512
 """librdkafka's own errors are negative, the brokers' positive; beyond there are none."""
 
 HEAD_BYTES, TAIL_BYTES, TAIL_STEP, TAILS_WRITTEN = range(4)
-"""Words of how messages are laid out: how much of heads goes into bodies, the length of tails (-1:
-each has its own, in `payload_bytes`), how far it is from one to the next (0: all share one), and
-how many messages of the block end with the shared one already."""
+"""Words of how messages are laid out: how much of envelopes goes into bodies, the length of
+payloads (-1: each has its own, in `payload_bytes`), how far it is from one to the next (0: all
+share one), and how many messages of the block end with the shared one already."""
 
 GROUP_DTYPE = np.dtype([("count", "<i8"), ("end", "<i8"), ("target", "<i8")])
 """Messages by target: how many, and where they end. The column `target` is a list of its own: those
@@ -141,7 +142,7 @@ else:
 
 
 @kernel
-def copy_head(to: Number, body: Number, body_bytes: Number) -> None:
+def copy_envelope(to: Number, body: Number, body_bytes: Number) -> None:
     """Copy the first 32 bytes of a body, or all of a shorter one, padded with zeros."""
     if body_bytes >= ENVELOPE_BYTES:
         copy_bytes(to, body, ENVELOPE_BYTES)
@@ -199,8 +200,8 @@ def read_messages(addresses: I64, fetch: I64, places: Records, rows: Records) ->
         rows[row]["route"] = places[slot]["route"]
         rows[row]["redelivered"] = False
         rows[row]["corrupted"] = False
-        head = memory + row * _RECEIVED_BYTES + _RECEIVED_HEAD
-        copy_head(head, int64_at(message + _PAYLOAD), size)
+        envelope = memory + row * _RECEIVED_BYTES + _RECEIVED_HEAD
+        copy_envelope(envelope, int64_at(message + _PAYLOAD), size)
         fetch[ROWS] += 1
         if fetch[KEEPS] == 0:
             destroy(message)
@@ -235,7 +236,7 @@ def read_reports(
     kinds: npt.NDArray[np.uint8],
     rows: Records,
 ) -> None:
-    """Write an outcome for each message, with its head from the body or from those kept."""
+    """Write an outcome for each message, with its envelope from the body or from those kept."""
     memory = np.int64(rows.ctypes.data)
     for row in range(len(rows)):
         message = np.int64(addresses[row])
@@ -246,22 +247,22 @@ def read_reports(
         rows[row]["lane"] = opaque & 0xFFFFFFFF
         rows[row]["kind"] = kinds[code] if 0 <= code < ERRORS else kinds[ERRORS]
         if place >= FIRST_PLACE:
-            rows[row]["head"] = kept[place - FIRST_PLACE]["head"]
+            rows[row]["envelope"] = kept[place - FIRST_PLACE]["envelope"]
             kept[free[0]]["free"] = place - FIRST_PLACE
             free[0] += 1
         else:
             size = int64_at(message + _PAYLOAD_BYTES) if place == IN_BODY else 0
-            head = memory + row * _OUTCOME_BYTES + _OUTCOME_HEAD
-            copy_head(head, int64_at(message + _PAYLOAD), size)
+            envelope = memory + row * _OUTCOME_BYTES + _OUTCOME_HEAD
+            copy_envelope(envelope, int64_at(message + _PAYLOAD), size)
 
 
 @kernel
-def keep_heads(heads: Records, first: int, free: I64, kept: Records, rows: Records) -> None:
-    """Keep the heads of messages laid out, and note in their opaques where; there is room."""
+def keep_envelopes(envelopes: Records, first: int, free: I64, kept: Records, rows: Records) -> None:
+    """Keep the envelopes of messages laid out, and note in their opaques where; there is room."""
     for row in range(len(rows)):
         free[0] -= 1
         place = kept[free[0]]["free"]
-        kept[place]["head"] = heads[first + row]
+        kept[place]["envelope"] = envelopes[first + row]
         rows[row]["opaque"] |= (place + FIRST_PLACE) << PLACE_SHIFT
 
 
@@ -270,10 +271,10 @@ def keep_heads(heads: Records, first: int, free: I64, kept: Records, rows: Recor
 
 @kernel
 def lay_out(
-    heads: Records,
+    envelopes: Records,
     lanes: npt.NDArray[np.uint32],
     first: int,
-    tail: int,
+    payload: int,
     layout: I64,
     rows: Records,
     block: npt.NDArray[np.uint8],
@@ -281,26 +282,26 @@ def lay_out(
     """Lay out bodies of the batch from `first` on until the block is full; returns how many."""
     memory, room = np.int64(block.ctypes.data), len(block) - 1
     width = layout[HEAD_BYTES]
-    head = np.int64(heads.ctypes.data) + first * ENVELOPE_BYTES
+    envelope = np.int64(envelopes.ctypes.data) + first * ENVELOPE_BYTES
     has_own = layout[TAIL_BYTES] < 0
-    most = min(len(heads) - first, len(rows))
+    most = min(len(envelopes) - first, len(rows))
     at, count = np.int64(0), 0
     while count < most:
-        tail_bytes = rows[count]["payload_bytes"] if has_own else layout[TAIL_BYTES]
-        if at + width + tail_bytes > room:
+        payload_bytes = rows[count]["payload_bytes"] if has_own else layout[TAIL_BYTES]
+        if at + width + payload_bytes > room:
             break
         if width > 0:
-            copy_bytes(memory + at, head, width)
-        if count >= layout[TAILS_WRITTEN] and tail_bytes > 0:
-            copy_bytes(memory + at + width, tail, tail_bytes)
+            copy_bytes(memory + at, envelope, width)
+        if count >= layout[TAILS_WRITTEN] and payload_bytes > 0:
+            copy_bytes(memory + at + width, payload, payload_bytes)
         rows[count]["error"] = 0
         rows[count]["payload"] = memory + at
-        rows[count]["payload_bytes"] = width + tail_bytes
+        rows[count]["payload_bytes"] = width + payload_bytes
         rows[count]["opaque"] = lanes[first + count]
         rows[count]["offset"] = first + count
-        at += width + tail_bytes
-        head += ENVELOPE_BYTES
-        tail += tail_bytes if has_own else layout[TAIL_STEP]
+        at += width + payload_bytes
+        envelope += ENVELOPE_BYTES
+        payload += payload_bytes if has_own else layout[TAIL_STEP]
         count += 1
     if not has_own and layout[TAIL_STEP] == 0:
         layout[TAILS_WRITTEN] = max(layout[TAILS_WRITTEN], count)
@@ -363,7 +364,7 @@ def compile_kernels() -> None:
     except NotUsable:
         return  # Runs are refused by `require_interface`, which says why.
     addresses, rows = np.zeros(1, np.int64), np.zeros(1, MESSAGE_DTYPE)
-    places, kept, heads = np.zeros(2, PLACE_DTYPE), np.zeros(1, KEPT_DTYPE), empty_envelopes(0)
+    places, kept, envelopes = np.zeros(2, PLACE_DTYPE), np.zeros(1, KEPT_DTYPE), empty_envelopes(0)
     free, layout = np.zeros(1, np.int64), np.zeros(4, np.int64)
     read_messages(addresses, np.zeros(FETCH_WORDS, np.int64), places, np.zeros(1, RECEIVED_DTYPE))
     find_place(places, 16, 0)
@@ -371,8 +372,8 @@ def compile_kernels() -> None:
     destroy_messages(addresses, 0, 0)
     kinds = np.zeros(ERRORS + 1, np.uint8)
     read_reports(addresses, 0, free, kept, kinds, np.zeros(0, OUTCOME_DTYPE))
-    keep_heads(heads, 0, free, kept, rows[:0])
-    lay_out(heads, np.zeros(0, np.uint32), 0, 0, layout, rows, np.zeros(1, np.uint8))
+    keep_envelopes(envelopes, 0, free, kept, rows[:0])
+    lay_out(envelopes, np.zeros(0, np.uint32), 0, 0, layout, rows, np.zeros(1, np.uint8))
     point_keys(rows[:0], 0)
     write_decimals(np.zeros(0, np.uint64), np.zeros(1, np.uint8), rows[:0])
     group_by_target(rows[:0], addresses[:0], np.zeros(1, GROUP_DTYPE), rows)

@@ -59,8 +59,8 @@ MESSAGE_DTYPE = np.dtype(
 """rd_kafka_message_t as `rdkafka.h` has it, unchanged since librdkafka 0.9. Pointers are numbers.
 
 `opaque` is ours on the way out, and again in a delivery report: the lane in its lower half, and
-above it where the head is kept (`IN_BODY`, `NOT_KEPT`, or a place from `FIRST_PLACE` on). `offset`
-is unused on the way out, and holds the message's place in its batch.
+above it where the envelope is kept (`IN_BODY`, `NOT_KEPT`, or a place from `FIRST_PLACE` on).
+`offset` is unused on the way out, and holds the message's place in its batch.
 """
 
 ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)

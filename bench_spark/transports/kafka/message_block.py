@@ -1,8 +1,8 @@
 """Messages to send, laid out in memory the way librdkafka takes them: bodies, keys and headers.
 
 librdkafka copies a body as it takes it, so one block of memory serves again and again; it is kept
-small enough to stay in the processor's cache. Where all messages of a run end with the same tail,
-the block keeps it, and only heads are written.
+small enough to stay in the processor's cache. Where all messages of a run end with the same
+payload, the block keeps it, and only envelopes are written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bench_spark.config.protocols import Kafka
 from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes
 from bench_spark.core.randomness import U64, fractions, mixed
 from bench_spark.transports.base import Lane
-from bench_spark.transports.batches import I64, U8, Batch, Headers, each_tail
+from bench_spark.transports.batches import I64, U8, Batch, Headers, each_payload
 from bench_spark.transports.kafka.kernels import (
     FIRST_PLACE,
     KEPT_DTYPE,
     NOT_KEPT,
     PLACE_SHIFT,
     Records,
-    keep_heads,
+    keep_envelopes,
     lay_out,
     point_keys,
     write_decimals,
@@ -44,11 +44,13 @@ _FIRST_CAPACITY = 1024
 
 def bodies_to_send(batch: Batch) -> list[bytes]:
     """For clients that take messages one by one."""
-    heads = np.ascontiguousarray(batch.head).tobytes()
-    starts = range(0, len(heads), ENVELOPE_BYTES)
-    width, tails = batch.head_bytes, each_tail(batch.tail)
-    # A tail that all share has no end, so the heads decide.
-    return [heads[start : start + width] + own for start, own in zip(starts, tails, strict=False)]
+    envelopes = np.ascontiguousarray(batch.envelope).tobytes()
+    starts = range(0, len(envelopes), ENVELOPE_BYTES)
+    width, payloads = batch.envelope_bytes, each_payload(batch.payload)
+    # A payload that all share has no end, so the envelopes decide.
+    return [
+        envelopes[start : start + width] + own for start, own in zip(starts, payloads, strict=False)
+    ]
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -69,17 +71,17 @@ class KeyRule:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether a key is a number that the message's own head tells."""
+        """Whether a key is a number that the message's own envelope tells."""
         return self.kind in ("sequence", "uniform", "zipf")
 
-    def numbers(self, heads: Envelopes) -> U64:
+    def numbers(self, envelopes: Envelopes) -> U64:
         """The number that is each message's key."""
         if self.kind == "uniform":
-            return mixed(heads) % np.uint64(self.keys)
+            return mixed(envelopes) % np.uint64(self.keys)
         if self.kind == "zipf":
-            drawn = np.searchsorted(self._shares_up_to, fractions(heads), side="right")
+            drawn = np.searchsorted(self._shares_up_to, fractions(envelopes), side="right")
             return np.minimum(drawn, self.keys - 1).astype(np.uint64)
-        return np.ascontiguousarray(heads["sequence"])
+        return np.ascontiguousarray(envelopes["sequence"])
 
     @cached_property
     def _shares_up_to(self) -> npt.NDArray[np.float64]:
@@ -110,7 +112,7 @@ class Keys:
         if self._rule.kind == "producer":
             return map(self._of_producer.__getitem__, batch.lane.tolist())
         if self._rule.is_numbered:
-            return [b"%d" % number for number in self._rule.numbers(batch.head).tolist()]
+            return [b"%d" % number for number in self._rule.numbers(batch.envelope).tolist()]
         return repeat(None)
 
     def point(self, block: Records, count: int, batch: Batch, first: int) -> None:
@@ -128,7 +130,7 @@ class Keys:
             lanes = batch.lane[first:end].tolist()
             self._point_at(rows, [self._of_producer[lane] for lane in lanes])
         else:
-            write_decimals(self._rule.numbers(batch.head[first:end]), self._memory, rows)
+            write_decimals(self._rule.numbers(batch.envelope[first:end]), self._memory, rows)
 
     def _point_at(self, rows: Records, keys: Sequence[bytes]) -> None:
         rows["key_bytes"] = list(map(len, keys))
@@ -143,15 +145,16 @@ def address_of(memory: bytes | bytearray) -> int:
     return address
 
 
-# -- heads that bodies do not hold ---------------------------------------------------------------
+# -- envelopes that bodies do not hold
+# ---------------------------------------------------------------
 
 
-class KeptHeads:
-    """Heads of messages whose bodies do not hold them, until their delivery reports come.
+class KeptEnvelopes:
+    """Envelopes of messages whose bodies do not hold them, until their delivery reports come.
 
     A report brings back the message's opaque number and its body. Where the body begins with the
-    whole head that is enough; where it does not, the upper half of the number says where the head
-    is kept.
+    whole envelope that is enough; where it does not, the upper half of the number says where the
+    envelope is kept.
     """
 
     def __init__(self, has_reports: bool = True) -> None:
@@ -165,14 +168,14 @@ class KeptHeads:
         """How many are kept."""
         return len(self.places) - int(self.free[0])
 
-    def keep(self, heads: Envelopes, first: int, rows: Records) -> None:
-        """The heads, from the first on, of messages laid out."""
+    def keep(self, envelopes: Envelopes, first: int, rows: Records) -> None:
+        """The envelopes, from the first on, of messages laid out."""
         if not self._has_reports:
             rows["opaque"] |= NOT_KEPT << PLACE_SHIFT
             return
         if self.free[0] < len(rows):
             self._grow(len(rows))
-        keep_heads(heads, first, self.free, self.places, rows)
+        keep_envelopes(envelopes, first, self.free, self.places, rows)
 
     def forget(self, opaques: I64) -> None:
         """Messages with these numbers were not sent after all."""
@@ -198,7 +201,7 @@ class KeptHeads:
 class ProduceBlock:
     """Room for as many messages as are handed over by one call."""
 
-    def __init__(self, keys: Keys, kept: KeptHeads) -> None:
+    def __init__(self, keys: Keys, kept: KeptEnvelopes) -> None:
         self._keys = keys
         self._kept = kept
         self._words: I64 = np.zeros(4, np.int64)
@@ -207,14 +210,15 @@ class ProduceBlock:
         self.address: int = self._rows.ctypes.data
         """Of the first message laid out."""
         self._memory: U8 = np.zeros(BLOCK_BYTES + 1, np.uint8)
-        self._shared_tail: bytes | None = None
+        self._shared_payload: bytes | None = None
         """What the messages of the block end with, where that is the same for all."""
-        self._tails: bytes | bytearray | U8 = b""
-        """The memory of tails, as long as the kernel reads it."""
-        self._tail = 0
+        self._payloads: bytes | bytearray | U8 = b""
+        """The memory of payloads, as long as the kernel reads it."""
+        self._payload = 0
         """Its address."""
         self._layout = (0, 0, 0)
-        """How much of heads goes into bodies, the length of tails, from one tail to the next."""
+        """How much of envelopes goes into bodies, the length of payloads, from one payload to the
+        next."""
 
     def lay_out(self, batch: Batch, first: int) -> Records:
         """Messages of the batch from the first on, at least one. Valid until the next call.
@@ -222,40 +226,42 @@ class ProduceBlock:
         The last byte of the block is never used: so even an empty body has an address, without
         which it would be a tombstone.
         """
-        self._point_at_tails(batch, first)
-        heads = np.ascontiguousarray(batch.head)
-        count = self._lay_out(heads, batch, first)
+        self._point_at_payloads(batch, first)
+        envelopes = np.ascontiguousarray(batch.envelope)
+        count = self._lay_out(envelopes, batch, first)
         if not count:
             self._make_room()
-            count = self._lay_out(heads, batch, first)
+            count = self._lay_out(envelopes, batch, first)
         rows = self._rows[:count]
-        if batch.head_bytes < ENVELOPE_BYTES:
-            self._kept.keep(heads, first, rows)
+        if batch.envelope_bytes < ENVELOPE_BYTES:
+            self._kept.keep(envelopes, first, rows)
         self._keys.point(self._rows, count, batch, first)
         return rows
 
-    def _lay_out(self, heads: Envelopes, batch: Batch, first: int) -> int:
-        return lay_out(heads, batch.lane, first, self._tail, self._words, self._rows, self._memory)
+    def _lay_out(self, envelopes: Envelopes, batch: Batch, first: int) -> int:
+        return lay_out(
+            envelopes, batch.lane, first, self._payload, self._words, self._rows, self._memory
+        )
 
-    def _point_at_tails(self, batch: Batch, first: int) -> None:
-        tails, width = batch.tail, batch.head_bytes
-        if isinstance(tails, bytes):
-            if tails is not self._shared_tail or width != self._layout[0]:
-                self._shared_tail = self._tails = tails
-                self._tail = address_of(tails) if tails else 0
-                self._set_layout((width, len(tails), 0))
+    def _point_at_payloads(self, batch: Batch, first: int) -> None:
+        payloads, width = batch.payload, batch.envelope_bytes
+        if isinstance(payloads, bytes):
+            if payloads is not self._shared_payload or width != self._layout[0]:
+                self._shared_payload = self._payloads = payloads
+                self._payload = address_of(payloads) if payloads else 0
+                self._set_layout((width, len(payloads), 0))
             return
-        self._shared_tail = None
-        if isinstance(tails, np.ndarray):
-            self._tails = np.ascontiguousarray(tails)
-            step = tails.shape[1]
-            self._tail = self._tails.__array_interface__["data"][0] + first * step
+        self._shared_payload = None
+        if isinstance(payloads, np.ndarray):
+            self._payloads = np.ascontiguousarray(payloads)
+            step = payloads.shape[1]
+            self._payload = self._payloads.__array_interface__["data"][0] + first * step
             if self._layout != (width, step, step):
                 self._set_layout((width, step, step))
             return
-        own = _fitting(tails, first, width)
-        self._tails = bytearray().join([*own, b"\0"])
-        self._tail = address_of(self._tails)
+        own = _fitting(payloads, first, width)
+        self._payloads = bytearray().join([*own, b"\0"])
+        self._payload = address_of(self._payloads)
         sizes = self._rows["payload_bytes"]
         sizes[: len(own)] = list(map(len, own))
         sizes[len(own) :] = len(self._memory)  # One that does not fit: there the kernel ends.
@@ -267,22 +273,22 @@ class ProduceBlock:
 
     def _make_room(self) -> None:
         """For a body larger than the block."""
-        width, tail_bytes, _ = self._layout
-        if tail_bytes < 0:
-            tail_bytes = int(self._rows["payload_bytes"][0])
-        self._memory = np.zeros(width + tail_bytes + 1, np.uint8)
+        width, payload_bytes, _ = self._layout
+        if payload_bytes < 0:
+            payload_bytes = int(self._rows["payload_bytes"][0])
+        self._memory = np.zeros(width + payload_bytes + 1, np.uint8)
         self._set_layout(self._layout)
 
 
-def _fitting(tails: Sequence[bytes], first: int, head_bytes: int) -> Sequence[bytes]:
+def _fitting(payloads: Sequence[bytes], first: int, envelope_bytes: int) -> Sequence[bytes]:
     """Those from the first on that fit into a block, at least one."""
     room, end = BLOCK_BYTES, first
-    for tail in tails[first : first + MOST_ROWS]:
-        room -= head_bytes + len(tail)
+    for payload in payloads[first : first + MOST_ROWS]:
+        room -= envelope_bytes + len(payload)
         if room < 0:
             break
         end += 1
-    return tails[first : max(end, first + 1)]
+    return payloads[first : max(end, first + 1)]
 
 
 # -- headers -------------------------------------------------------------------------------------

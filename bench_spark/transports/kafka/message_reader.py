@@ -52,7 +52,7 @@ from bench_spark.transports.kafka.kernels import (
     read_reports,
 )
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, kafka_error, text_of
-from bench_spark.transports.kafka.message_block import KeptHeads
+from bench_spark.transports.kafka.message_block import KeptEnvelopes
 
 _FIRST_PLACES = 64
 _FRESH_ROWS = 4096
@@ -206,7 +206,7 @@ class MessageReader:
         return self._topic_name(int(message["topic"])), kafka_error(int(message["error"]), words)
 
     def _read_parts(self, addresses: I64, fetched: Fetched) -> None:
-        """What is wanted besides the head."""
+        """What is wanted besides the envelope."""
         fields = _fields_of(addresses)
         if Part.BODY in self._want:
             fetched.bodies = [text or b"" for text in _texts(fields, "payload")]
@@ -293,7 +293,7 @@ def _kinds(*, was_interrupted: bool) -> U8:
 class DeliveryReports:
     """Outcomes that nobody has asked for yet, of all clients of an agent."""
 
-    def __init__(self, kept: KeptHeads) -> None:
+    def __init__(self, kept: KeptEnvelopes) -> None:
         self._kept = kept
         self._kinds = (_kinds(was_interrupted=False), _kinds(was_interrupted=True))
         self._addresses: I64 = np.zeros(MOST_ADDRESSES, np.int64)
@@ -330,7 +330,7 @@ class DeliveryReports:
         end = self._count + len(places)
         rows = self._rows[self._count : end]
         rows["at_ns"], rows["kind"] = at_ns, OutcomeKind.REFUSED
-        rows["lane"], rows["head"] = batch.lane[places], batch.head[places]
+        rows["lane"], rows["envelope"] = batch.lane[places], batch.envelope[places]
         self._count = end
 
     def take(self) -> Outcomes:

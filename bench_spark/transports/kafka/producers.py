@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError
 from bench_spark.core.clock import NowNs
 from bench_spark.process import watched
 from bench_spark.transports.base import Lane, Producers, Signal
-from bench_spark.transports.batches import I64, Batch, Headers, Outcomes, common_tail_bytes
+from bench_spark.transports.batches import I64, Batch, Headers, Outcomes, common_payload_bytes
 from bench_spark.transports.kafka.client_pool import ClientPool, Health, Wakeup
 from bench_spark.transports.kafka.kernels import (
     GROUP_DTYPE,
@@ -51,7 +51,7 @@ from bench_spark.transports.kafka.librdkafka import (
 from bench_spark.transports.kafka.message_block import (
     MOST_ROWS,
     HeaderArguments,
-    KeptHeads,
+    KeptEnvelopes,
     KeyRule,
     Keys,
     ProduceBlock,
@@ -276,7 +276,7 @@ class KafkaProducers(ClientPool[ProducerClient], Producers):
         self._headers = terms.headers
         self._accepted = 0
         self._settled = 0
-        self._kept = KeptHeads(has_reports=terms.confirms)
+        self._kept = KeptEnvelopes(has_reports=terms.confirms)
         self._reports = DeliveryReports(self._kept)
         self._block = ProduceBlock(Keys(terms.keys, lanes), self._kept)
         count = min(len(lanes), MOST_CLIENTS)
@@ -338,11 +338,12 @@ class KafkaProducers(ClientPool[ProducerClient], Producers):
         return accepted
 
     def _is_room_certain(self, batch: Batch) -> bool:
-        longest = common_tail_bytes(batch.tail)
+        longest = common_payload_bytes(batch.payload)
         if longest is None:
-            longest = max(map(len, batch.tail))
+            longest = max(map(len, batch.payload))
         return all(
-            client.has_room_for(len(batch), batch.head_bytes + longest) for client in self._clients
+            client.has_room_for(len(batch), batch.envelope_bytes + longest)
+            for client in self._clients
         )
 
     def _targets_of(self, laid: Records, batch: Batch) -> I64:

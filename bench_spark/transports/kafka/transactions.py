@@ -86,7 +86,7 @@ class Transactor(ThreadedClient):
         self.has_begun = threading.Event()
         self.is_idle = threading.Event()
         self.failure: BenchError | None = None
-        self._heads: list[Envelopes] = []
+        self._envelopes: list[Envelopes] = []
         self._taken = 0
         self._is_due = threading.Event()
         named = terms.properties | {"transactional.id": transactional_id}
@@ -124,9 +124,9 @@ class Transactor(ThreadedClient):
         self._taken += 1
         return None
 
-    def keep(self, heads: Envelopes) -> None:
+    def keep(self, envelopes: Envelopes) -> None:
         """Remember what was handed over, until it is known what became of it."""
-        self._heads.append(heads)
+        self._envelopes.append(envelopes)
 
     def hand_over(self) -> None:
         """End the transaction; nothing to do where it is ending already."""
@@ -182,7 +182,7 @@ class Transactor(ThreadedClient):
                 raise BrokerUnreachable(f"{self._address}: transactions: {reason_of(error)}")
 
     def _begin(self) -> bool:
-        self._heads, self._taken = [], 0
+        self._envelopes, self._taken = [], 0
         try:
             self._producer.begin_transaction()
         except KafkaException as raised:
@@ -256,15 +256,15 @@ class Transactor(ThreadedClient):
             self._producer.close()
 
     def _settle(self, kind: OutcomeKind) -> None:
-        at_ns, heads = self._now_ns(), self._heads
-        if heads:
-            head = heads[0] if len(heads) == 1 else np.concatenate(heads)
+        at_ns, envelopes = self._now_ns(), self._envelopes
+        if envelopes:
+            envelope = envelopes[0] if len(envelopes) == 1 else np.concatenate(envelopes)
             self.settled.append(
                 Outcomes.of_columns(
-                    at_ns=np.full(len(head), at_ns, np.int64),
-                    lane=np.full(len(head), self._number, np.uint32),
-                    kind=np.full(len(head), kind, np.uint8),
-                    head=head,
+                    at_ns=np.full(len(envelope), at_ns, np.int64),
+                    lane=np.full(len(envelope), self._number, np.uint32),
+                    kind=np.full(len(envelope), kind, np.uint8),
+                    envelope=envelope,
                 )
             )
             self._wakeup.wake()
@@ -344,11 +344,11 @@ class TransactionalProducers(ClientPool[Transactor], Producers):
             else:
                 taken.setdefault(lane, []).append(accepted)
                 if transactor.is_full:
-                    transactor.keep(batch.head[taken.pop(lane)])
+                    transactor.keep(batch.envelope[taken.pop(lane)])
                     transactor.hand_over()
             accepted += 1
         for lane, places in taken.items():
-            self._clients[lane].keep(batch.head[places])
+            self._clients[lane].keep(batch.envelope[places])
         if broken is not None:
             broken.hand_over()
         self._accepted += accepted
@@ -361,7 +361,7 @@ class TransactionalProducers(ClientPool[Transactor], Producers):
                 at_ns=np.array([self._now_ns()], np.int64),
                 lane=batch.lane[place : place + 1].copy(),
                 kind=np.array([OutcomeKind.REFUSED], np.uint8),
-                head=batch.head[place : place + 1].copy(),
+                envelope=batch.envelope[place : place + 1].copy(),
             )
         )
         self._wakeup.wake()

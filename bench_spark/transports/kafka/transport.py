@@ -18,7 +18,7 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import (
@@ -189,7 +189,7 @@ class KafkaTransport:
         )
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> KafkaConsumers:
         require_interface()
         with self._cluster() as cluster:

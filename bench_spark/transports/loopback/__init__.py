@@ -33,7 +33,7 @@ from bench_spark.transports.base import (
     TransportContext,
     TransportKind,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.loopback.clients import LoopbackConsumers, LoopbackProducers
 from bench_spark.transports.loopback.memory import MemoryBroker, Queue
 
@@ -102,7 +102,7 @@ class LoopbackTransport:
         return LoopbackProducers(self._broker, lanes, now_ns, self.capabilities.confirms)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> LoopbackConsumers:
         return LoopbackConsumers(self._broker, lanes, now_ns, want)
 

@@ -70,8 +70,8 @@ class LoopbackProducers(Producers):
         [outlet] = self._outlets
         accepted = min(len(batch), self._room_for(len(batch), outlet))
         if accepted:
-            keeps_tails = any(queue.keeps_bodies for queue in outlet)
-            chunk = chunk_of(batch, slice(accepted), keeps_tails)
+            keeps_payloads = any(queue.keeps_bodies for queue in outlet)
+            chunk = chunk_of(batch, slice(accepted), keeps_payloads)
             for queue in outlet:
                 queue.put(chunk)
         return accepted
@@ -107,7 +107,7 @@ class LoopbackProducers(Producers):
                 at_ns=np.full(accepted, self._now_ns(), np.int64),
                 lane=batch.lane[:accepted].copy(),
                 kind=np.full(accepted, OutcomeKind.CONFIRMED, np.uint8),
-                head=batch.head[:accepted].copy(),
+                envelope=batch.envelope[:accepted].copy(),
             )
         )
         self._wakeup.set(True)
@@ -238,7 +238,9 @@ class LoopbackConsumers(Consumers):
                 grown = np.zeros(2 * end, RECEIVED_DTYPE)
                 grown[:count] = self._rows[:count]
                 self._rows = grown
-            deliver(chunk.head, chunk.size, self._rows[count:end], turns, inlet.turn, received_ns)
+            deliver(
+                chunk.envelope, chunk.size, self._rows[count:end], turns, inlet.turn, received_ns
+            )
             inlet.turn += len(chunk)
             count = end
         return count

@@ -14,8 +14,8 @@ from bench_spark.config.topologies import Wiring
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     Envelopes,
+    byte_rows_of,
     empty_envelopes,
-    envelope_bytes,
     leading_envelopes,
 )
 from bench_spark.core.kernels import kernel, warm_up
@@ -27,10 +27,10 @@ from bench_spark.transports.batches import (
     U32,
     Batch,
     Headers,
+    Payloads,
     Rows,
-    Tails,
-    common_tail_bytes,
-    each_tail,
+    common_payload_bytes,
+    each_payload,
 )
 
 
@@ -38,61 +38,69 @@ from bench_spark.transports.batches import (
 class Chunk:
     """Messages of one batch that went to one queue."""
 
-    head: Envelopes
+    envelope: Envelopes
     size: U32
-    tail: Tails
+    payload: Payloads
     keys: Sequence[bytes] | None = None
     headers: Sequence[Headers] | None = None
 
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.envelope)
 
     def bodies(self) -> list[bytes]:
-        # A tail that all share has no end, so the heads decide.
+        # A payload that all share has no end, so the envelopes decide.
         return [
-            row.tobytes()[: size - len(tail)] + tail if size > len(tail) else tail
-            for row, size, tail in zip(
-                envelope_bytes(self.head), self.size.tolist(), each_tail(self.tail), strict=False
+            row.tobytes()[: size - len(payload)] + payload if size > len(payload) else payload
+            for row, size, payload in zip(
+                byte_rows_of(self.envelope),
+                self.size.tolist(),
+                each_payload(self.payload),
+                strict=False,
             )
         ]
 
 
-def chunk_of(batch: Batch, places: slice | I64, keeps_tails: bool = True) -> Chunk:
-    """These messages, copied where the sender uses its memory again; heads are cut as they would be
-    in a body. Tails of random bytes are left out where no consumer will look at bodies."""
-    head = np.array(batch.head[places])
-    if 0 < batch.head_bytes < ENVELOPE_BYTES:
-        envelope_bytes(head)[:, batch.head_bytes :] = 0
-    tail_bytes = common_tail_bytes(batch.tail)
+def chunk_of(batch: Batch, places: slice | I64, keeps_payloads: bool = True) -> Chunk:
+    """These messages, copied where the sender uses its memory again; envelopes are cut as they
+    would be in a body. Payloads of random bytes are left out where no consumer will look at
+    bodies."""
+    envelope = np.array(batch.envelope[places])
+    if 0 < batch.envelope_bytes < ENVELOPE_BYTES:
+        byte_rows_of(envelope)[:, batch.envelope_bytes :] = 0
+    payload_bytes = common_payload_bytes(batch.payload)
     has_body_only = batch.keys is None and batch.headers is None
-    if tail_bytes is not None and batch.head_bytes and has_body_only:
-        size = np.full(len(head), batch.head_bytes + tail_bytes, np.uint32)
-        tail = batch.tail
-        if isinstance(tail, np.ndarray):
-            tail = np.array(tail[places]) if keeps_tails else b""
-        return Chunk(head, size, tail)
+    if payload_bytes is not None and batch.envelope_bytes and has_body_only:
+        size = np.full(len(envelope), batch.envelope_bytes + payload_bytes, np.uint32)
+        payload = batch.payload
+        if isinstance(payload, np.ndarray):
+            payload = np.array(payload[places]) if keeps_payloads else b""
+        return Chunk(envelope, size, payload)
     own = batch.at(np.arange(len(batch))[places])
-    tails = [tail for tail, _ in zip(each_tail(own.tail), own.head, strict=False)]
-    lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
-    size = lengths + np.uint32(batch.head_bytes)
-    if not batch.head_bytes:
-        head = leading_envelopes(tails)
-    return Chunk(head, size, own.tail, own.keys, own.headers)
+    payloads = [
+        payload for payload, _ in zip(each_payload(own.payload), own.envelope, strict=False)
+    ]
+    lengths = np.fromiter(map(len, payloads), np.uint32, len(payloads))
+    size = lengths + np.uint32(batch.envelope_bytes)
+    if not batch.envelope_bytes:
+        envelope = leading_envelopes(payloads)
+    return Chunk(envelope, size, own.payload, own.keys, own.headers)
 
 
 @kernel
-def deliver(heads: Envelopes, sizes: U32, rows: Rows, turns: I64, first: int, at_ns: int) -> None:
+def deliver(
+    envelopes: Envelopes, sizes: U32, rows: Rows, turns: I64, first: int, at_ns: int
+) -> None:
     """Write the messages of a chunk as received ones: the `first` goes to that lane and route of
     `turns`, the others follow in turn."""
     turn = first % len(turns)
-    for at in range(len(heads)):
-        row, sent = rows[at], heads[at]
-        head = row["head"]
-        head["sent_ns"] = sent["sent_ns"]
-        head["intended_ns"] = sent["intended_ns"]
-        head["sequence"] = sent["sequence"]
-        head["producer"] = sent["producer"]
-        head["run_tag"] = sent["run_tag"]
+    for at in range(len(envelopes)):
+        row, sent = rows[at], envelopes[at]
+        envelope = row["envelope"]
+        envelope["sent_ns"] = sent["sent_ns"]
+        envelope["intended_ns"] = sent["intended_ns"]
+        envelope["sequence"] = sent["sequence"]
+        envelope["producer"] = sent["producer"]
+        envelope["run_tag"] = sent["run_tag"]
         row["received_ns"] = at_ns
         row["lane"] = turns[turn, 0]
         row["route"] = turns[turn, 1]

@@ -28,10 +28,10 @@ from bench_spark.transports.sockets.buffers import (
     Int,
     be16,
     le64,
-    put_head,
+    put_envelope,
     put_outcome,
     put_received,
-    take_head,
+    take_envelope,
 )
 
 # Why the decoder stopped.
@@ -88,8 +88,8 @@ WINDOW: Final = ANSWERS + MOST_ANSWERS // 2
 """From here on, of a producer: by packet identifier `SLOT_WORDS` words."""
 IS_OPEN, FREE = 0, 1 + ENVELOPE_WORDS
 SLOT_WORDS: Final = FREE + 1
-"""Whether the message of an identifier is in flight, the head of that, and a place in the ring of
-free identifiers, of which the next to use is at `FIRST_FREE`."""
+"""Whether the message of an identifier is in flight, the envelope of that, and a place in the ring
+of free identifiers, of which the next to use is at `FIRST_FREE`."""
 UNRELEASED: Final = WINDOW
 _BITS = 32
 """From here on, of a consumer, a bit each: the identifiers of messages of QoS 2 that were received,
@@ -243,7 +243,7 @@ def begin_message(
     state[PROPERTIES_AT] = properties_at
     state[MISSING_BYTES], state[IS_INSIDE] = size, 1
     state[ROUTE], state[SIZE] = route, size
-    take_head(data, payload_at, size, state, HEAD)
+    take_envelope(data, payload_at, size, state, HEAD)
     return payload_at, FULL
 
 
@@ -277,21 +277,21 @@ def end_message(state: I64, words: I64, count: Int, at_ns: Int) -> bool:
 
 
 @kernel
-def take_identifiers(heads: I64, state: I64, identifiers: U16) -> None:
+def take_identifiers(envelopes: I64, state: I64, identifiers: U16) -> None:
     """Give each of these messages, of which there are no more than free identifiers, one that has
     been free longest."""
     limit, place = state[LIMIT], state[FIRST_FREE]
-    for message in range(len(heads)):
+    for message in range(len(envelopes)):
         identifier = state[WINDOW + place * SLOT_WORDS + FREE]
         identifiers[message] = identifier
         slot = WINDOW + identifier * SLOT_WORDS
         state[slot + IS_OPEN] = 1
-        put_head(heads, message, state, slot + 1)
+        put_envelope(envelopes, message, state, slot + 1)
         place += 1
         if place == limit:
             place = 0
     state[FIRST_FREE] = place
-    state[OPEN] += len(heads)
+    state[OPEN] += len(envelopes)
 
 
 @inlined

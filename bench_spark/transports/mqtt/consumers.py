@@ -11,7 +11,7 @@ from bench_spark.config.protocols import Mqtt
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
 from bench_spark.transports.base import Signal, SignalKind
-from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Headers, Received
+from bench_spark.transports.batches import ENVELOPE_ONLY, I64, U8, Headers, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
@@ -318,6 +318,6 @@ def _end_sessions(protocol: MqttProtocol, count: int) -> None:
 
 @warm_up
 def _compile() -> None:
-    arrivals = Arrivals(HEAD_ONLY)
+    arrivals = Arrivals(ENVELOPE_ONLY)
     PublishReader("5", 0, Routes(["topic"]), arrivals).parse(ReadBuffer(1), 0, 0)
     codec.encode_acks(arrivals.rows[:1], 0, np.zeros(1, np.int64), np.zeros(8, np.uint8))

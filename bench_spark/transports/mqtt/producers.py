@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench_spark.config.protocols import Mqtt
-from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.core.envelope import empty_envelopes, word_rows_of
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.batches import I64, U16, Batch, Headers
@@ -34,7 +34,7 @@ from bench_spark.transports.sockets.messages import (
     bodies_of,
     is_alike,
     runs_by_route,
-    shared_and_own_tails,
+    shared_and_own_payloads,
 )
 from bench_spark.transports.sockets.opening import OpenLane
 
@@ -91,10 +91,10 @@ class PublishPackets:
         return found
 
 
-def _template(packets: PublishPackets, tail: bytes, head_bytes: int) -> Template:
-    start, identifier_at = packets.start(head_bytes + len(tail))
-    message = start + bytes(head_bytes) + tail
-    return Template(message, len(start), head_bytes, identifier_at=identifier_at)
+def _template(packets: PublishPackets, payload: bytes, envelope_bytes: int) -> Template:
+    start, identifier_at = packets.start(envelope_bytes + len(payload))
+    message = start + bytes(envelope_bytes) + payload
+    return Template(message, len(start), envelope_bytes, identifier_at=identifier_at)
 
 
 class PacketWriter:
@@ -118,13 +118,13 @@ class PacketWriter:
         )
 
     def _alike(self, packets: PublishPackets, batch: Batch, identifiers: U16) -> memoryview:
-        tail, tails = shared_and_own_tails(batch.tail)
-        template = self._templates.of(packets, tail, batch.head_bytes)
-        return self._block.messages(template, batch.head_words, tails, identifiers)
+        payload, payloads = shared_and_own_payloads(batch.payload)
+        template = self._templates.of(packets, payload, batch.envelope_bytes)
+        return self._block.messages(template, batch.envelope_words, payloads, identifiers)
 
 
 def _one_by_one(packets: Sequence[PublishPackets], batch: Batch, identifiers: U16) -> bytes:
-    """Messages that differ in more than their heads."""
+    """Messages that differ in more than their envelopes."""
     numbers = identifiers.tolist() if len(identifiers) else itertools.repeat(0)
     headers = itertools.repeat(None) if batch.headers is None else batch.headers
     # Two columns may have no end, so the shortest one decides.
@@ -173,16 +173,16 @@ class InFlight(PacketReader):
         room: int = self._limit - self._numbers[codec.OPEN]
         return 0 if self._is_full and room < self._enough else room
 
-    def sent(self, heads: I64) -> U16:
+    def sent(self, envelopes: I64) -> U16:
         """The identifiers to send these messages with, whose envelopes are given as words; none
         where there are no acknowledgements. Good until the next call."""
         if not self._limit:
             return NO_IDENTIFIERS
-        count = len(heads)
+        count = len(envelopes)
         free = self._limit - self._numbers[codec.OPEN]
         if count > free:
             raise ValueError(f"{count} messages, and {free} identifiers")
-        codec.take_identifiers(heads, self._state, self._identifiers)
+        codec.take_identifiers(envelopes, self._state, self._identifiers)
         self._is_full = count == free
         return self._identifiers[:count]
 
@@ -254,7 +254,7 @@ class MqttSender(Sender[MqttConnection]):
     def write(self, lane: OpenLane[MqttConnection], batch: Batch) -> None:
         number = lane.number
         # Noted before it is written: a write that fails abandons what was noted.
-        identifiers = self._in_flight[number].sent(batch.head_words)
+        identifiers = self._in_flight[number].sent(batch.envelope_words)
         lane.connection.send(self._writer.data(self._packets[number], batch, identifiers))
 
     def in_flight(self) -> int:
@@ -264,6 +264,6 @@ class MqttSender(Sender[MqttConnection]):
 @warm_up
 def _compile() -> None:
     in_flight = InFlight(0, 1, OutcomeRows())
-    in_flight.sent(envelope_words(empty_envelopes(1)))
+    in_flight.sent(word_rows_of(empty_envelopes(1)))
     in_flight.parse(ReadBuffer(1), 0, 0)
     in_flight.abandon(0)

@@ -19,7 +19,7 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.batches import HEAD_ONLY, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Part
 from bench_spark.transports.leftovers import (
     WATCHED_SECONDS,
     KnownRun,
@@ -385,7 +385,7 @@ class MqttTransport:
         return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> Consumers:
         receiver = MqttReceiver(
             self._mqtt,

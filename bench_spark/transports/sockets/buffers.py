@@ -120,17 +120,17 @@ class ReadBuffer:
 
 
 @inlined
-def take_head(data: U8, at: Int, size: Int, state: I64, head_at: Int) -> None:
+def take_envelope(data: U8, at: Int, size: Int, state: I64, envelope_at: Int) -> None:
     """Copy the beginning of a body of that size, which is at least as long as an envelope or all
     there, as four words; what it lacks is zeros."""
     if size >= ENVELOPE_BYTES:
         for place in range(ENVELOPE_WORDS):
-            state[head_at + place] = le64(data, at + 8 * place)
+            state[envelope_at + place] = le64(data, at + 8 * place)
         return
     for place in range(ENVELOPE_WORDS):
-        state[head_at + place] = 0
+        state[envelope_at + place] = 0
     for place in range(size):
-        state[head_at + place // 8] |= np.int64(data[at + place]) << 8 * (place % 8)
+        state[envelope_at + place // 8] |= np.int64(data[at + place]) << 8 * (place % 8)
 
 
 @inlined
@@ -139,38 +139,38 @@ def put_received(
     row: Int,
     at_ns: Int,
     tag: Int,
-    head: I64,
-    head_at: Int,
+    envelope: I64,
+    envelope_at: Int,
     lane: Int,
     size: Int,
     route: Int,
     redelivered: Int,
 ) -> None:
-    """Write a row of RECEIVED_DTYPE, whose head is four words from `head_at` on."""
+    """Write a row of RECEIVED_DTYPE, whose envelope is four words from `envelope_at` on."""
     words[row, 0] = at_ns
     words[row, 1] = tag
     for place in range(ENVELOPE_WORDS):
-        words[row, 2 + place] = head[head_at + place]
+        words[row, 2 + place] = envelope[envelope_at + place]
     words[row, 6] = lane | size << 32
     words[row, 7] = route << 32 | redelivered << 48
 
 
 @inlined
 def put_outcome(
-    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, head: I64, head_at: Int
+    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, envelope: I64, envelope_at: Int
 ) -> None:
-    """Write a row of OUTCOME_DTYPE, whose head is four words from `head_at` on."""
+    """Write a row of OUTCOME_DTYPE, whose envelope is four words from `envelope_at` on."""
     words[row, 0] = at_ns
     for place in range(ENVELOPE_WORDS):
-        words[row, 1 + place] = head[head_at + place]
+        words[row, 1 + place] = envelope[envelope_at + place]
     words[row, 5] = lane | kind << 32
 
 
 @inlined
-def put_head(heads: I64, number: Int, words: I64, at: Int) -> None:
+def put_envelope(envelopes: I64, number: Int, words: I64, at: Int) -> None:
     """Write an envelope as the words from `at` on."""
     for place in range(ENVELOPE_WORDS):
-        words[at + place] = heads[number, place]
+        words[at + place] = envelopes[number, place]
 
 
 class RowBuffer:
@@ -250,8 +250,8 @@ class Arrivals(RowBuffer):
         """One message, in the order of `Row`; of its body at least the envelope."""
         at_ns, lane, route, tag, redelivered, size, body, headers = row
         self.make_room(1)
-        head = leading_envelopes((body,))[0]
-        self.rows[self.count] = (at_ns, tag, head, lane, size, 0, route, redelivered, False)
+        envelope = leading_envelopes((body,))[0]
+        self.rows[self.count] = (at_ns, tag, envelope, lane, size, 0, route, redelivered, False)
         self.count += 1
         if self.wants_bodies:
             self.bodies.append(body)

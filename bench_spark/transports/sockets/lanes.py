@@ -24,7 +24,7 @@ from bench_spark.transports.batches import (
     Batch,
     Outcomes,
     Received,
-    common_tail_bytes,
+    common_payload_bytes,
     nothing_received,
 )
 from bench_spark.transports.sockets.buffers import Arrivals, by_lane, is_of_one_lane
@@ -464,14 +464,14 @@ class _Portions:
 
     def __init__(self, batch: Batch, order: I64 | None = None) -> None:
         """`order` in which the batch is written."""
-        tail_bytes = common_tail_bytes(batch.tail)
+        payload_bytes = common_payload_bytes(batch.payload)
         self._most = 0
         self._ends: I64 | None = None
-        if tail_bytes is not None:
-            self._most = max(1, WRITE_BYTES // max(1, batch.head_bytes + tail_bytes))
+        if payload_bytes is not None:
+            self._most = max(1, WRITE_BYTES // max(1, batch.envelope_bytes + payload_bytes))
         else:
-            lengths = map(len, batch.tail)
-            sizes = np.fromiter(lengths, np.int64, len(batch.tail)) + batch.head_bytes
+            lengths = map(len, batch.payload)
+            sizes = np.fromiter(lengths, np.int64, len(batch.payload)) + batch.envelope_bytes
             self._ends = np.cumsum(sizes if order is None else sizes[order])
 
     def end(self, start: int, limit: int) -> int:

@@ -15,42 +15,46 @@ import numpy as np
 
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
+    byte_rows_of,
     empty_envelopes,
-    envelope_bytes,
-    envelope_words,
+    word_rows_of,
 )
 from bench_spark.core.kernels import inlined, kernel, warm_up
-from bench_spark.transports.batches import I64, U8, U16, Batch, Tails, each_tail
+from bench_spark.transports.batches import I64, U8, U16, Batch, Payloads, each_payload
 from bench_spark.transports.sockets.buffers import Int, copy_bytes, le64
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
 MOST_TEMPLATES = 4096
-"""That are kept, by destination, size of the body, and how much of a head is in it."""
+"""That are kept, by destination, size of the body, and how much of an envelope is in it."""
 
 NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
-NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
-"""Where messages have no tails of their own."""
+NO_PAYLOADS: U8 = np.zeros((0, 0), np.uint8)
+"""Where messages have no payloads of their own."""
 
 
 def is_alike(batch: Batch) -> bool:
-    """Whether all have heads, are of one size, and have no headers of their own."""
-    tails = type(batch.tail)
-    return batch.headers is None and batch.head_bytes > 0 and (tails is bytes or tails is _ARRAY)
+    """Whether all have envelopes, are of one size, and have no headers of their own."""
+    payloads = type(batch.payload)
+    return (
+        batch.headers is None
+        and batch.envelope_bytes > 0
+        and (payloads is bytes or payloads is _ARRAY)
+    )
 
 
 _ARRAY = np.ndarray
 
 
-def shared_and_own_tails(tails: Tails) -> tuple[bytes, U8]:
-    """Of messages that are alike: the tail of all, or zeros that their own are written over; and a
-    row for each, where they differ."""
-    if isinstance(tails, bytes):
-        return tails, NO_TAILS
-    assert isinstance(tails, np.ndarray)
+def shared_and_own_payloads(payloads: Payloads) -> tuple[bytes, U8]:
+    """Of messages that are alike: the payload of all, or zeros that their own are written over; and
+    a row for each, where they differ."""
+    if isinstance(payloads, bytes):
+        return payloads, NO_PAYLOADS
+    assert isinstance(payloads, np.ndarray)
     # Kernels are compiled for writable arrays in one piece.
-    is_usual = tails.flags.c_contiguous and tails.flags.writeable
-    return _zeros(tails.shape[1]), tails if is_usual else tails.copy()
+    is_usual = payloads.flags.c_contiguous and payloads.flags.writeable
+    return _zeros(payloads.shape[1]), payloads if is_usual else payloads.copy()
 
 
 @lru_cache(maxsize=4)
@@ -60,12 +64,14 @@ def _zeros(size: int) -> bytes:
 
 
 def bodies_of(batch: Batch) -> list[bytes]:
-    tails = each_tail(batch.tail)
-    if not batch.head_bytes:
-        return [tail for tail, _ in zip(tails, batch.head, strict=False)]
-    heads = envelope_bytes(batch.head)[:, : batch.head_bytes]
-    # A tail that all share has no end, so the heads decide.
-    return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
+    payloads = each_payload(batch.payload)
+    if not batch.envelope_bytes:
+        return [payload for payload, _ in zip(payloads, batch.envelope, strict=False)]
+    envelopes = byte_rows_of(batch.envelope)[:, : batch.envelope_bytes]
+    # A payload that all share has no end, so the envelopes decide.
+    return [
+        envelope.tobytes() + payload for envelope, payload in zip(envelopes, payloads, strict=False)
+    ]
 
 
 def runs_by_route(batch: Batch) -> Iterator[tuple[int, int, int]]:
@@ -75,9 +81,9 @@ def runs_by_route(batch: Batch) -> Iterator[tuple[int, int, int]]:
     return zip(routes[bounds[:-1]].tolist(), bounds[:-1], bounds[1:], strict=True)
 
 
-# Words at the beginning of a block, by their place in bytes: where in a message its head is, and
-# how many bytes of one; the body is in pieces of at most so many bytes, with so many between them;
-# where its identifier is; how long it is; and how many messages follow, of which the first is
+# Words at the beginning of a block, by their place in bytes: where in a message its envelope is,
+# and how many bytes of one; the body is in pieces of at most so many bytes, with so many between
+# them; where its identifier is; how long it is; and how many messages follow, of which the first is
 # always there. They are read as bytes: a view of the block would take longer than all the rest.
 _HEAD_AT, _HEAD_BYTES, _PIECE_BYTES, _GAP_BYTES, _IDENTIFIER_AT, _MESSAGE_BYTES, _FILLED = range(
     0, 56, 8
@@ -88,45 +94,45 @@ _ONE_PIECE = 1 << 62
 
 
 @inlined
-def has_room(block: U8, heads: I64) -> bool:
+def has_room(block: U8, envelopes: I64) -> bool:
     """Whether so many messages fit."""
-    return bool(MESSAGES_AT + len(heads) * le64(block, _MESSAGE_BYTES) <= len(block))
+    return bool(MESSAGES_AT + len(envelopes) * le64(block, _MESSAGE_BYTES) <= len(block))
 
 
 @inlined
-def put_messages(block: U8, heads: I64, tails: U8) -> Int:
-    """Write a message for each head, with the tail that is its own where there are any; where they
-    end."""
-    head_at, head_bytes = le64(block, _HEAD_AT), le64(block, _HEAD_BYTES)
+def put_messages(block: U8, envelopes: I64, payloads: U8) -> Int:
+    """Write a message for each envelope, with the payload that is its own where there are any;
+    where they end."""
+    envelope_at, envelope_bytes = le64(block, _HEAD_AT), le64(block, _HEAD_BYTES)
     piece_bytes, gap_bytes = le64(block, _PIECE_BYTES), le64(block, _GAP_BYTES)
     message_bytes, filled = le64(block, _MESSAGE_BYTES), le64(block, _FILLED)
-    envelopes, tail_bytes, at = heads.view(np.uint8), tails.shape[1], MESSAGES_AT
-    for number in range(len(heads)):
+    envelopes, payload_bytes, at = envelopes.view(np.uint8), payloads.shape[1], MESSAGES_AT
+    for number in range(len(envelopes)):
         if number >= filled:
             copy_bytes(block[at:], block[MESSAGES_AT : MESSAGES_AT + message_bytes])
-        copy_bytes(block[at + head_at :], envelopes[number][:head_bytes])
+        copy_bytes(block[at + envelope_at :], envelopes[number][:envelope_bytes])
         done = 0
-        while done < tail_bytes:
-            piece = (head_bytes + done) // piece_bytes
-            first = at + head_at + head_bytes + done + piece * gap_bytes
-            count = min(tail_bytes - done, (piece + 1) * piece_bytes - head_bytes - done)
-            copy_bytes(block[first:], tails[number][done : done + count])
+        while done < payload_bytes:
+            piece = (envelope_bytes + done) // piece_bytes
+            first = at + envelope_at + envelope_bytes + done + piece * gap_bytes
+            count = min(payload_bytes - done, (piece + 1) * piece_bytes - envelope_bytes - done)
+            copy_bytes(block[first:], payloads[number][done : done + count])
             done += count
         at += message_bytes
-    if len(heads) > filled:
+    if len(envelopes) > filled:
         for place in range(8):
-            block[_FILLED + place] = len(heads) >> 8 * place & 255
+            block[_FILLED + place] = len(envelopes) >> 8 * place & 255
     return at
 
 
 @kernel
-def write_messages(block: U8, heads: I64, tails: U8, identifiers: U16) -> Int:
+def write_messages(block: U8, envelopes: I64, payloads: U8, identifiers: U16) -> Int:
     """Write messages, with their identifiers where there are any; where they end, and 0 with
     nothing done where the block is too small."""
-    if not has_room(block, heads):
+    if not has_room(block, envelopes):
         return 0
     at, message_bytes = MESSAGES_AT + le64(block, _IDENTIFIER_AT), le64(block, _MESSAGE_BYTES)
-    end = put_messages(block, heads, tails)
+    end = put_messages(block, envelopes, payloads)
     for number in range(len(identifiers)):
         identifier = np.int64(identifiers[number])
         block[at] = identifier >> 8
@@ -136,20 +142,28 @@ def write_messages(block: U8, heads: I64, tails: U8, identifiers: U16) -> Int:
 
 
 class Template:
-    """A message whose head, tail and identifier are still to be filled in."""
+    """A message whose envelope, payload and identifier are still to be filled in."""
 
     def __init__(
         self,
         message: bytes,
-        head_at: int,
-        head_bytes: int,
+        envelope_at: int,
+        envelope_bytes: int,
         *,
         identifier_at: int = 0,
         piece_bytes: int = _ONE_PIECE,
         gap_bytes: int = 0,
     ) -> None:
         self.message_bytes = len(message)
-        words = [head_at, head_bytes, piece_bytes, gap_bytes, identifier_at, len(message), 1]
+        words = [
+            envelope_at,
+            envelope_bytes,
+            piece_bytes,
+            gap_bytes,
+            identifier_at,
+            len(message),
+            1,
+        ]
         block = np.array(words, np.int64).tobytes() + message
         self.block: U8 = np.frombuffer(block, np.uint8)
         """With which a block of messages begins."""
@@ -162,18 +176,18 @@ class Templates(Generic[SourceT]):
     """Templates that were made before, mostly one for the messages of a destination."""
 
     def __init__(self, make: Callable[[SourceT, bytes, int], Template]) -> None:
-        """`make` for a tail and a number of bytes of a head."""
+        """`make` for a payload and a number of bytes of an envelope."""
         self._make = make
         self._made: dict[tuple[SourceT, int, int], tuple[bytes, Template]] = {}
 
-    def of(self, source: SourceT, tail: bytes, head_bytes: int) -> Template:
-        key = (source, len(tail), head_bytes)
+    def of(self, source: SourceT, payload: bytes, envelope_bytes: int) -> Template:
+        key = (source, len(payload), envelope_bytes)
         found = self._made.get(key)
-        # An agent sends the same tail again and again: usually it is the very same object.
-        if found is None or (found[0] is not tail and found[0] != tail):
+        # An agent sends the same payload again and again: usually it is the very same object.
+        if found is None or (found[0] is not payload and found[0] != payload):
             if len(self._made) >= MOST_TEMPLATES:
                 self._made.clear()
-            found = self._made[key] = tail, self._make(source, tail, head_bytes)
+            found = self._made[key] = payload, self._make(source, payload, envelope_bytes)
         return found[1]
 
 
@@ -184,7 +198,7 @@ class TemplateBlock:
         self.data: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
         self.view = self.data.data
         self._template: Template | None = None
-        self._has_own_tails = False
+        self._has_own_payloads = False
 
     def begin(self, template: Template, messages: int) -> None:
         """Make room for so many messages that are made from this template, and put the first one
@@ -196,22 +210,22 @@ class TemplateBlock:
         self.data[: len(template.block)] = template.block
 
     def messages(
-        self, template: Template, heads: I64, tails: U8, identifiers: U16 = NO_IDENTIFIERS
+        self, template: Template, envelopes: I64, payloads: U8, identifiers: U16 = NO_IDENTIFIERS
     ) -> memoryview:
-        """A message for each head, given as words, with a tail of its own where there are `tails`;
-        good until the next call."""
-        has_own_tails = tails is not NO_TAILS
-        if template is not self._template or (self._has_own_tails and not has_own_tails):
-            self.begin(template, len(heads))
-        self._template, self._has_own_tails = template, has_own_tails
-        end = write_messages(self.data, heads, tails, identifiers)
+        """A message for each envelope, given as words, with a payload of its own where there are
+        `payloads`; good until the next call."""
+        has_own_payloads = payloads is not NO_PAYLOADS
+        if template is not self._template or (self._has_own_payloads and not has_own_payloads):
+            self.begin(template, len(envelopes))
+        self._template, self._has_own_payloads = template, has_own_payloads
+        end = write_messages(self.data, envelopes, payloads, identifiers)
         if not end:
-            self.begin(template, len(heads))
-            end = write_messages(self.data, heads, tails, identifiers)
+            self.begin(template, len(envelopes))
+            end = write_messages(self.data, envelopes, payloads, identifiers)
         return self.view[MESSAGES_AT:end]
 
 
 @warm_up
 def _compile() -> None:
     template = Template(bytes(ENVELOPE_BYTES), 0, ENVELOPE_BYTES)
-    TemplateBlock().messages(template, envelope_words(empty_envelopes(1)), NO_TAILS)
+    TemplateBlock().messages(template, word_rows_of(empty_envelopes(1)), NO_PAYLOADS)

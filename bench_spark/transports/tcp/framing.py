@@ -14,7 +14,7 @@ from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS, leading_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Batch, Received
+from bench_spark.transports.batches import ENVELOPE_ONLY, I64, U8, Batch, Received
 from bench_spark.transports.sockets.buffers import (
     NO_HEADERS,
     Arrivals,
@@ -22,7 +22,7 @@ from bench_spark.transports.sockets.buffers import (
     ReadBuffer,
     Unreadable,
     put_received,
-    take_head,
+    take_envelope,
     too_large,
 )
 from bench_spark.transports.sockets.messages import (
@@ -31,7 +31,7 @@ from bench_spark.transports.sockets.messages import (
     Templates,
     bodies_of,
     is_alike,
-    shared_and_own_tails,
+    shared_and_own_payloads,
 )
 
 LINE_END = b"\n"
@@ -90,16 +90,16 @@ class LengthFraming:
         """The bytes of these messages, good until the next call. Raises ConfigurationError for one
         that cannot be sent."""
         if is_alike(batch):
-            tail, tails = shared_and_own_tails(batch.tail)
-            template = self._templates.of(self, tail, batch.head_bytes)
-            return self._block.messages(template, batch.head_words, tails)
+            payload, payloads = shared_and_own_payloads(batch.payload)
+            template = self._templates.of(self, payload, batch.envelope_bytes)
+            return self._block.messages(template, batch.envelope_words, payloads)
         bodies = bodies_of(batch)
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
-    def _template(self, tail: bytes, head_bytes: int) -> Template:
-        start = self.length(head_bytes + len(tail))
-        return Template(start + bytes(head_bytes) + tail, len(start), head_bytes)
+    def _template(self, payload: bytes, envelope_bytes: int) -> Template:
+        start = self.length(envelope_bytes + len(payload))
+        return Template(start + bytes(envelope_bytes) + payload, len(start), envelope_bytes)
 
 
 class LineFraming:
@@ -113,11 +113,11 @@ class LineFraming:
 
     @staticmethod
     def _refuse(batch: Batch, bodies: list[bytes]) -> None:
-        for head, body in zip(batch.head, bodies, strict=True):
+        for envelope, body in zip(batch.envelope, bodies, strict=True):
             if LINE_END in body:
                 raise ConfigurationError(
-                    f"tcp.framing: line: message {head['sequence']} of producer "
-                    f"{head['producer']} has a line feed at byte {body.index(LINE_END)}, which "
+                    f"tcp.framing: line: message {envelope['sequence']} of producer "
+                    f"{envelope['producer']} has a line feed at byte {body.index(LINE_END)}, which "
                     "would end it there; use framing: length"
                 )
 
@@ -174,7 +174,7 @@ def decode_frames(
         if head_end > end:
             return at, count, MORE
         state[_SIZE] = size
-        take_head(data, body_at, size, state, _HEAD)
+        take_envelope(data, body_at, size, state, _HEAD)
         state[_MISSING_BYTES], state[_IS_INSIDE] = size, 1
         at = body_at
 
@@ -262,7 +262,7 @@ class LineParser:
                 received_ns=np.full(count, at_ns, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 route=np.zeros(count, np.uint16),
-                head=leading_envelopes(lines),
+                envelope=leading_envelopes(lines),
                 size=np.fromiter(map(len, lines), np.uint32, count),
                 redelivered=np.zeros(count, np.bool_),
                 bodies=lines if self._arrivals.wants_bodies else None,
@@ -277,4 +277,4 @@ StreamParser = LengthParser | LineParser
 
 @warm_up
 def _compile() -> None:
-    LengthParser(Tcp(), 0, Arrivals(HEAD_ONLY)).parse(ReadBuffer(1), 0, 0)
+    LengthParser(Tcp(), 0, Arrivals(ENVELOPE_ONLY)).parse(ReadBuffer(1), 0, 0)

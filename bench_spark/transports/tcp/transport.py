@@ -15,7 +15,7 @@ from bench_spark.config.protocols import Tcp
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import BrokerFacts, Consumers, Lane, Producers, TransportContext
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Batch, Part
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 from bench_spark.transports.sockets.connection import SocketConnection
 from bench_spark.transports.sockets.lanes import Receiver, Sender, SocketConsumers, SocketProducers
@@ -168,7 +168,7 @@ class TcpTransport(AddressedTransport):
         return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
-        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = ENVELOPE_ONLY
     ) -> Consumers:
         arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
         if not self._listens:

@@ -38,22 +38,22 @@ def test_it_is_what_the_sending_agent_had_in_its_schedule(steps: list[dict[str, 
         flow = round_robin(len(sender.producers), owes=True)
         lane, sequence = deal(flow, 200)
         assert sender.schedule is not None
-        head = empty_envelopes(200)
-        head["producer"] = np.array([member.index for member in sender.producers])[lane]
-        head["sequence"] = sequence
-        head["run_tag"] = receiver.run_tag
-        due_times.fill(head)
+        envelope = empty_envelopes(200)
+        envelope["producer"] = np.array([member.index for member in sender.producers])[lane]
+        envelope["sequence"] = sequence
+        envelope["run_tag"] = receiver.run_tag
+        due_times.fill(envelope)
         expected = sender.schedule.intended_of_ns(flow.numbers(lane, sequence)) + START_NS
-        assert head["intended_ns"].tolist() == expected.tolist()
+        assert envelope["intended_ns"].tolist() == expected.tolist()
 
 
 def test_what_is_known_already_or_not_ours_is_left_alone() -> None:
     keys = {"agents": 2, "placement": "split", "identity": {"carrier": "header"}}
     receiver = make_plan(Scenario.model_validate(keys), "run").assignments[-1]
-    head = empty_envelopes(3)
-    head["run_tag"] = receiver.run_tag
-    head["intended_ns"][0] = 5
-    head["run_tag"][1] = 0
-    head["producer"][2] = 99
-    DueTimes(receiver.streams, receiver.run_tag, START_NS).fill(head)
-    assert head["intended_ns"].tolist() == [5, 0, 0]
+    envelope = empty_envelopes(3)
+    envelope["run_tag"] = receiver.run_tag
+    envelope["intended_ns"][0] = 5
+    envelope["run_tag"][1] = 0
+    envelope["producer"][2] = 99
+    DueTimes(receiver.streams, receiver.run_tag, START_NS).fill(envelope)
+    assert envelope["intended_ns"].tolist() == [5, 0, 0]

@@ -41,7 +41,7 @@ def test_planted_losses_and_duplicates_are_counted_exactly(watch: Watch) -> None
     def tamper(received: Received) -> Received:
         """Drop every message whose number ends in 3, deliver those that end in 5 twice."""
         nonlocal dropped
-        last_digit = received.head["sequence"] % 10
+        last_digit = received.envelope["sequence"] % 10
         dropped += int(np.count_nonzero(last_digit == 3))
         times = np.where(last_digit == 3, 0, np.where(last_digit == 5, 2, 1))
         return received.at(np.repeat(np.arange(len(received)), times))

@@ -67,7 +67,7 @@ def foreign_twin(received: Received) -> Received:
     """Every message comes with one of another run that is otherwise just like it."""
     count = len(received)
     twins = received.at(np.repeat(np.arange(count), 2))
-    twins.head["run_tag"][1::2] += 1
+    twins.envelope["run_tag"][1::2] += 1
     return twins
 
 

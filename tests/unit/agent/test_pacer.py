@@ -11,7 +11,7 @@ from unit.flows import round_robin
 from bench_spark.agent.flow import OWED_WAIT_NS, Paced
 from bench_spark.agent.pacing import BATCH_NS, Schedule
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.core.envelope import empty_envelopes, word_rows_of
 
 rates = st.floats(0.01, 5_000_000) | st.integers(1, 1_000_000).map(float)
 changes = st.lists(
@@ -150,15 +150,15 @@ def test_messages_are_stamped_with_when_their_numbers_are_due(
     if is_down:
         flow.suspend(1)
     for _ in range(0, count, batch_messages):
-        heads, lane = empty_envelopes(batch_messages), np.zeros(batch_messages, np.uint32)
-        words = envelope_words(heads)
+        envelopes, lane = empty_envelopes(batch_messages), np.zeros(batch_messages, np.uint32)
+        words = word_rows_of(envelopes)
         assert flow.next_batch(words, lane, batch_messages) == batch_messages
         pacer.stamp(words, lane, sent_ns)
-        flow.accepted(lane, heads)
-        numbers = heads["sequence"].astype(np.int64) * lanes + lane
+        flow.accepted(lane, envelopes)
+        numbers = envelopes["sequence"].astype(np.int64) * lanes + lane
         due_ns = [start_ns + schedule.intended_ns(number) for number in numbers.tolist()]
-        assert heads["intended_ns"].tolist() == due_ns
-        assert set(heads["sent_ns"].tolist()) == {sent_ns}
+        assert envelopes["intended_ns"].tolist() == due_ns
+        assert set(envelopes["sent_ns"].tolist()) == {sent_ns}
 
 
 @given(schedules, st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 10**9))
@@ -179,10 +179,10 @@ def test_a_pacer_says_what_its_schedule_says(
             assert pacer.batch_complete_ns(due, now_ns) == complete_ns
         else:
             assert pacer.batch_complete_ns(due, now_ns) == now_ns + OWED_WAIT_NS
-        heads, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
+        envelopes, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
         sent = max(0, due - 1 - (flow.next_number or 0))
-        flow.accepted(np.broadcast_to(np.uint32(0), sent), heads)
-        pacer.stamp(envelope_words(heads), lanes, now_ns)
+        flow.accepted(np.broadcast_to(np.uint32(0), sent), envelopes)
+        pacer.stamp(word_rows_of(envelopes), lanes, now_ns)
 
 
 @pytest.mark.parametrize(

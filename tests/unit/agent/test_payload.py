@@ -7,10 +7,10 @@ import lzma
 import numpy as np
 import pytest
 
-from bench_spark.agent.records import PaddedBodies, head_bytes
+from bench_spark.agent.records import PaddedBodies, envelope_bytes
 from bench_spark.config.sections import Message
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.batches import U8, Batch, common_tail_bytes
+from bench_spark.transports.batches import U8, Batch, common_payload_bytes
 
 NO_BATCH = Batch(np.zeros(0, np.uint32), empty_envelopes(0), b"", np.zeros(0, np.uint16))
 
@@ -23,22 +23,22 @@ def padding(size: int, kind: str = "random", seed: int = 1, messages: int = 10) 
 
 
 def rows(made: PaddedBodies, messages: int) -> U8:
-    found = made.tails(messages)
+    found = made.payloads(messages)
     assert isinstance(found, np.ndarray)
     return found.copy()
 
 
 @pytest.mark.parametrize(
-    ("size", "head"), [(8, 8), (9, 8), (31, 8), (32, 32), (33, 32), (1000, 32)]
+    ("size", "envelope"), [(8, 8), (9, 8), (31, 8), (32, 32), (33, 32), (1000, 32)]
 )
 @pytest.mark.parametrize("kind", ["random", "zero"])
-def test_head_and_padding_make_up_the_body(size: int, head: int, kind: str) -> None:
-    assert head_bytes(Message(bytes=size)) == head
-    assert common_tail_bytes(padding(size, kind).tails(3)) == size - head
+def test_envelope_and_padding_make_up_the_body(size: int, envelope: int, kind: str) -> None:
+    assert envelope_bytes(Message(bytes=size)) == envelope
+    assert common_payload_bytes(padding(size, kind).payloads(3)) == size - envelope
 
 
 def test_zero_padding_is_zero_bytes() -> None:
-    assert padding(100, "zero").tails(5) == bytes(68)
+    assert padding(100, "zero").payloads(5) == bytes(68)
 
 
 def test_random_padding_depends_on_the_seed_alone() -> None:

@@ -13,7 +13,7 @@ from unit.recordings import (
     RUN_TAG,
     START_NS,
     at,
-    heads,
+    envelopes,
     merged,
     receive,
     recorded,
@@ -41,13 +41,13 @@ MANY = 4096
 def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
     one = recorder()
     count = MANY + 5
-    head = heads(intended=[1.1] * count)
+    envelope = envelopes(intended=[1.1] * count)
     kinds = [
         OutcomeKind.REFUSED if place % 3 == 0 else OutcomeKind.CONFIRMED for place in range(count)
     ]
     for first in range(0, count, at_once):
         chosen = slice(first, first + at_once)
-        settle(one, head[chosen], kinds[chosen], moment=1.2, lane=1)
+        settle(one, envelope[chosen], kinds[chosen], moment=1.2, lane=1)
     rows = one.all_rows()
     refused = -(-count // 3)
     assert (total(rows, "refused"), total(rows, "confirmed")) == (refused, count - refused)
@@ -59,9 +59,9 @@ def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
 @pytest.mark.parametrize("count", [1, MANY - 1, MANY, MANY + 1, 3 * MANY + 7])
 def test_a_batch_may_be_of_any_size_and_span_ticks_and_phases(count: int) -> None:
     one = recorder()
-    head = heads(intended=np.linspace(0.5, 2.5, count).tolist())
-    sent(one, head)
-    receive(one, head, received=2.75)
+    envelope = envelopes(intended=np.linspace(0.5, 2.5, count).tolist())
+    sent(one, envelope)
+    receive(one, envelope, received=2.75)
     rows = one.all_rows()
     assert total(rows, "sent") == total(rows, "received") == one.received_once == count
     assert merged(rows, "latency").count == merged(rows, "send_lag").count == count
@@ -72,16 +72,16 @@ def test_a_batch_may_be_of_any_size_and_span_ticks_and_phases(count: int) -> Non
 def test_all_of_many_send_calls_are_timed() -> None:
     one = recorder()
     for call in range(MANY + 3):
-        sent(one, heads(intended=[1.0 + call / NANOSECONDS] * 2), insert_ns=5_000)
+        sent(one, envelopes(intended=[1.0 + call / NANOSECONDS] * 2), insert_ns=5_000)
     assert merged(one.all_rows(), "insert_duration").count == 2 * (MANY + 3)
 
 
 def test_the_caller_may_reuse_its_columns() -> None:
     one = recorder()
-    head = heads(intended=[1.1, 1.2])
-    sent(one, head)
-    receive(one, head, received=1.3)
-    head["sent_ns"], head["sequence"] = 0, 99
+    envelope = envelopes(intended=[1.1, 1.2])
+    sent(one, envelope)
+    receive(one, envelope, received=1.3)
+    envelope["sent_ns"], envelope["sequence"] = 0, 99
     rows = one.all_rows()
     assert merged(rows, "latency") == recorded([200_000, 100_000])
     assert one.received_sets.count(0, 0, 2) == 2
@@ -107,12 +107,12 @@ def test_the_sum_over_all_rows_is_what_went_in(
     known: set[tuple[int, int]] = set()
     latencies_us = []
     for batch in batches:
-        head = empty_envelopes(len(batch))
+        envelope = empty_envelopes(len(batch))
         received = []
         for place, (intended, lag, latency, sequence, producer, tag, size) in enumerate(batch):
             sent_ns = at(intended + lag)
             received_ns = sent_ns + round(latency * NANOSECONDS)
-            head[place] = (sent_ns, at(intended), sequence, producer, tag)
+            envelope[place] = (sent_ns, at(intended), sequence, producer, tag)
             received.append((received_ns - START_NS) / NANOSECONDS)
             if size < 32:
                 expected["malformed"] += 1
@@ -131,7 +131,7 @@ def test_the_sum_over_all_rows_is_what_went_in(
                 known.add((producer, sequence))
         sizes = [entry[-1] for entry in batch]
         places = [entry[4] % 2 for entry in batch]
-        receive(one, head, received, size=sizes, subscription=places)
+        receive(one, envelope, received, size=sizes, subscription=places)
         rows += one.rows_until(at(1.5))
     rows += one.all_rows()
     found = Counter(

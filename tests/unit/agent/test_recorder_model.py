@@ -14,7 +14,7 @@ from unit.recordings import RUN_TAG, START_NS, TIMELINE, at, merged, recorded, r
 from bench_spark.agent.pacing import DueTimes, Schedule, Stream
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.core.envelope import empty_envelopes, word_rows_of
 from bench_spark.transports.batches import RECEIVED_DTYPE
 
 MESSAGES_SENT = 12
@@ -41,12 +41,12 @@ class Model:
         return START_NS + SCHEDULE.intended_ns(messages[producer])
 
     def kind(self, row: Any) -> str:
-        head, received_ns = row["head"], int(row["received_ns"])
-        sent_ns, intended_ns = int(head["sent_ns"]), int(head["intended_ns"])
-        producer, sequence = int(head["producer"]), int(head["sequence"])
+        envelope, received_ns = row["envelope"], int(row["received_ns"])
+        sent_ns, intended_ns = int(envelope["sent_ns"]), int(envelope["intended_ns"])
+        producer, sequence = int(envelope["producer"]), int(envelope["sequence"])
         if row["size"] < 32:
             return "malformed"
-        if head["run_tag"] != RUN_TAG:
+        if envelope["run_tag"] != RUN_TAG:
             return "foreign"
         if producer > 3 or sequence >= 2**40:
             return "malformed"
@@ -68,24 +68,24 @@ class Model:
         return "received" if in_time and intended_ns >= START_NS else "malformed"
 
     def add(self, row: Any) -> None:
-        kind, head = self.kind(row), row["head"]
-        phase_ns = int(head["intended_ns"]) if kind == "received" else int(row["received_ns"])
+        kind, envelope = self.kind(row), row["envelope"]
+        phase_ns = int(envelope["intended_ns"]) if kind == "received" else int(row["received_ns"])
         phase = MEASURE if phase_ns >= TIMELINE.measure_start_ns else WARMUP
         self.counts[f"{kind} {phase}"] += 1
         self.counts["redelivered"] += int(row["redelivered"])
         if kind != "received":
             return
         self.counts["bytes"] += int(row["size"])
-        group = (int(row["subscription"]), int(head["producer"]) // 2)
-        key = (*group, int(head["sequence"]))
+        group = (int(row["subscription"]), int(envelope["producer"]) // 2)
+        key = (*group, int(envelope["sequence"]))
         if key in self.seen:
             self.counts["duplicates"] += 1
             return
         self.seen.add(key)
         self.counts["out_of_order"] += key[2] < self.largest.get(group, -1)
         self.largest[group] = max(self.largest.get(group, -1), key[2])
-        self.latencies_us.append((int(row["received_ns"]) - int(head["sent_ns"])) / 1000)
-        self.delivery_us.append((int(row["received_ns"]) - int(head["intended_ns"])) / 1000)
+        self.latencies_us.append((int(row["received_ns"]) - int(envelope["sent_ns"])) / 1000)
+        self.delivery_us.append((int(row["received_ns"]) - int(envelope["intended_ns"])) / 1000)
 
 
 message = st.fixed_dictionaries(
@@ -110,10 +110,10 @@ def row_of(one: dict[str, Any]) -> np.void:
     due_ns = START_NS + SCHEDULE.intended_ns(places.get(one["producer"], turn))
     intended_ns = {"as due": due_ns, "changed": due_ns + 1, "before the start": START_NS - 1}
     sent_ns = {"late": due_ns + 1500, "early": START_NS - 10, "never": 0, "in 2200": 2**63 - 1}
-    row["head"]["intended_ns"] = intended_ns[one["intended"]]
-    row["head"]["sent_ns"] = sent_ns[one["sent"]]
+    row["envelope"]["intended_ns"] = intended_ns[one["intended"]]
+    row["envelope"]["sent_ns"] = sent_ns[one["sent"]]
     for name in ("producer", "sequence", "run_tag"):
-        row["head"][name] = one[name]
+        row["envelope"][name] = one[name]
     row["received_ns"] = at(one["received"])
     for name in ("size", "subscription", "redelivered"):
         row[name] = one[name]
@@ -133,7 +133,7 @@ def test_messages_are_classified_as_one_by_one(
     )
     own = empty_envelopes(MESSAGES_SENT)
     own["sent_ns"] = own["intended_ns"] = START_NS
-    into.sent(np.zeros(MESSAGES_SENT, np.uint32), envelope_words(own), 0)
+    into.sent(np.zeros(MESSAGES_SENT, np.uint32), word_rows_of(own), 0)
     rows = np.array([row_of(one) for one in messages], RECEIVED_DTYPE)
     model, found = Model(has_due_times), []
     for row in rows:

@@ -65,7 +65,7 @@ def test_messages_that_never_come_are_given_up_and_counted(
     """Producer 0's messages do not arrive: it waits 0.2 s for each of them."""
 
     def without_first_producer(received: Received) -> Received:
-        return received.at(np.flatnonzero(received.head["producer"] != 0))
+        return received.at(np.flatnonzero(received.envelope["producer"] != 0))
 
     watch = Watch(alter=without_first_producer)
     monkeypatch.setattr(ends_module, "make_transport", watch.make)

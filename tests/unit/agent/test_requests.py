@@ -14,9 +14,9 @@ from bench_spark.core.envelope import empty_envelopes
 def send(requests: RequestFlow, messages: int, at_ns: int = 0) -> list[tuple[int, int]]:
     """Deal so many, as if all were accepted; lane and sequence of each."""
     lane, sequence = deal(requests, messages)
-    head = empty_envelopes(len(lane))
-    head["sent_ns"] = at_ns
-    requests.accepted(lane, head)
+    envelope = empty_envelopes(len(lane))
+    envelope["sent_ns"] = at_ns
+    requests.accepted(lane, envelope)
     return list(zip(lane.tolist(), sequence.tolist(), strict=True))
 
 
@@ -68,9 +68,9 @@ def test_only_the_message_waited_for_frees_its_sender() -> None:
     send(requests, 1, at_ns=6)
     lane, _ = requests.arrived([0, 0, 3], [0, 2, 0])  # repeated, not sent yet, another agent's
     assert len(lane) == 0
-    lane, head = requests.arrived([0, 0, 1], [1, 1, 0])  # the second is a duplicate
+    lane, envelope = requests.arrived([0, 0, 1], [1, 1, 0])  # the second is a duplicate
     assert lane.tolist() == [0, 1]
-    assert head["sent_ns"].tolist() == [6, 5]
+    assert envelope["sent_ns"].tolist() == [6, 5]
     assert requests.ready(10) == 2
 
 

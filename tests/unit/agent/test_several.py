@@ -32,7 +32,7 @@ class Outbox(Producers):
     def send(self, batch: Batch) -> int:
         accepted = min(self.room, len(batch))
         self.room -= accepted
-        sequences = batch.head["sequence"].tolist()
+        sequences = batch.envelope["sequence"].tolist()
         self.taken += list(zip(batch.lane.tolist(), sequences, strict=True))[:accepted]
         return accepted
 
@@ -65,10 +65,10 @@ def together(*outboxes: Outbox, lanes: int = 2) -> SeveralProducers:
 
 
 def batch_for(lanes: list[int]) -> Batch:
-    head = empty_envelopes(len(lanes))
-    head["sequence"] = np.arange(len(lanes))
+    envelope = empty_envelopes(len(lanes))
+    envelope["sequence"] = np.arange(len(lanes))
     route = np.zeros(len(lanes), np.uint16)
-    return Batch(np.array(lanes, np.uint32), head, b"", route)
+    return Batch(np.array(lanes, np.uint32), envelope, b"", route)
 
 
 def test_messages_go_to_the_part_of_their_lane_by_its_own_number() -> None:
@@ -155,7 +155,7 @@ class Inbox:
             received_ns=np.arange(count),
             lane=np.zeros(count, np.uint32),
             route=np.zeros(count, np.uint16),
-            head=empty_envelopes(count),
+            envelope=empty_envelopes(count),
             size=np.ones(count, np.uint32),
             redelivered=np.zeros(count, np.bool_),
             tag=self._token,

@@ -20,13 +20,13 @@ MS = 1_000_000
 
 def arrivals(arrived_ns: Sequence[int], lanes: Sequence[int], first: int = 0) -> Received:
     count = len(arrived_ns)
-    head = empty_envelopes(count)
-    head["sequence"] = np.arange(first, first + count)
+    envelope = empty_envelopes(count)
+    envelope["sequence"] = np.arange(first, first + count)
     return Received.of_columns(
         received_ns=np.array(arrived_ns, np.int64),
         lane=np.array(lanes, np.uint32),
         route=np.zeros(count, np.uint16),
-        head=head,
+        envelope=envelope,
         size=np.full(count, 100, np.uint32),
         redelivered=np.zeros(count, np.bool_),
         tag=np.arange(first, first + count, dtype=np.uint64),

@@ -52,28 +52,28 @@ class Kept:
         return np.concatenate(self.rows)
 
 
-def heads(first: int, count: int, producer: int = 0, run_tag: int = RUN_TAG) -> Envelopes:
-    head = empty_envelopes(count)
-    head["sequence"] = np.arange(first, first + count)
-    head["producer"] = producer
-    head["run_tag"] = run_tag
-    head["sent_ns"] = np.arange(first, first + count) + 1_000
-    return head
+def envelopes(first: int, count: int, producer: int = 0, run_tag: int = RUN_TAG) -> Envelopes:
+    envelope = empty_envelopes(count)
+    envelope["sequence"] = np.arange(first, first + count)
+    envelope["producer"] = producer
+    envelope["run_tag"] = run_tag
+    envelope["sent_ns"] = np.arange(first, first + count) + 1_000
+    return envelope
 
 
-def batch(head: Envelopes) -> tuple[Batch, int]:
+def batch(envelope: Envelopes) -> tuple[Batch, int]:
     """All of these messages, and how many."""
-    count = len(head)
-    return Batch(np.zeros(count, np.uint32), head, b"", np.zeros(count, np.uint16)), count
+    count = len(envelope)
+    return Batch(np.zeros(count, np.uint32), envelope, b"", np.zeros(count, np.uint16)), count
 
 
-def received(head: Envelopes) -> Received:
-    count = len(head)
+def received(envelope: Envelopes) -> Received:
+    count = len(envelope)
     return Received.of_columns(
         received_ns=np.arange(count, dtype=np.int64) + 5_000,
         lane=np.zeros(count, np.uint32),
         route=np.zeros(count, np.uint16),
-        head=head,
+        envelope=envelope,
         size=np.full(count, 100, np.uint32),
         redelivered=np.zeros(count, np.bool_),
     )
@@ -85,11 +85,11 @@ def test_every_row_reaches_a_file_once_and_in_order(monkeypatch: pytest.MonkeyPa
     files: list[MessageFile] = []
     tracer = Tracer(setup_of(), kept, files.append)
     for first in range(0, 1_000, 100):
-        tracer.sent(*batch(heads(first, 100)), 50, insert_ns=9)
+        tracer.sent(*batch(envelopes(first, 100)), 50, insert_ns=9)
         tracer.flush_if_due(first * 10**9)
     tracer.close()
     rows = kept.all_rows
-    assert rows["head"]["sequence"].tolist() == list(range(1_000))
+    assert rows["envelope"]["sequence"].tolist() == list(range(1_000))
     assert set(rows["kind"]) == {MessageEvent.SENT}
     assert set(rows["insert_ns"]) == {9}
     assert [file.number for file in files] == list(range(len(files)))
@@ -100,9 +100,9 @@ def test_every_row_reaches_a_file_once_and_in_order(monkeypatch: pytest.MonkeyPa
 def test_both_ends_sample_the_same_messages() -> None:
     kept = Kept()
     tracer = Tracer(setup_of(every=10), kept, lambda file: None)
-    tracer.sent(*batch(heads(3, 95)), 50, insert_ns=1)
-    tracer.received(received(heads(3, 95)))
-    told = heads(3, 95)
+    tracer.sent(*batch(envelopes(3, 95)), 50, insert_ns=1)
+    tracer.received(received(envelopes(3, 95)))
+    told = envelopes(3, 95)
     kinds = np.full(95, OutcomeKind.CONFIRMED, np.uint8)
     kinds[7] = OutcomeKind.UNKNOWN
     tracer.outcomes(
@@ -111,7 +111,7 @@ def test_both_ends_sample_the_same_messages() -> None:
     tracer.close()
     rows = kept.all_rows
     by_kind = {
-        kind: rows["head"]["sequence"][rows["kind"] == kind].tolist()
+        kind: rows["envelope"]["sequence"][rows["kind"] == kind].tolist()
         for kind in (MessageEvent.SENT, MessageEvent.RECEIVED, MessageEvent.CONFIRMED)
     }
     assert by_kind[MessageEvent.SENT] == by_kind[MessageEvent.RECEIVED] == list(range(10, 98, 10))
@@ -121,7 +121,9 @@ def test_both_ends_sample_the_same_messages() -> None:
 def test_messages_of_others_are_kept_without_an_id() -> None:
     kept = Kept()
     tracer = Tracer(setup_of(), kept, lambda file: None)
-    mixed = np.concatenate([heads(0, 2), heads(0, 1, run_tag=8), heads(5, 1, producer=2)])
+    mixed = np.concatenate(
+        [envelopes(0, 2), envelopes(0, 1, run_tag=8), envelopes(5, 1, producer=2)]
+    )
     tracer.received(received(mixed))
     tracer.close()
     assert kept.all_rows["is_ours"].tolist() == [True, True, False, False]
@@ -129,6 +131,6 @@ def test_messages_of_others_are_kept_without_an_id() -> None:
 
 def test_a_writer_that_fails_ends_the_tracing_and_says_so() -> None:
     tracer = Tracer(setup_of(), Kept(fails=True), lambda file: None)
-    tracer.sent(*batch(heads(0, 1)), 50, insert_ns=1)
+    tracer.sent(*batch(envelopes(0, 1)), 50, insert_ns=1)
     tracer.close()
     assert str(tracer.failure) == "the disk is full"

@@ -14,7 +14,7 @@ from benchmarks.paths import HotPath, processor_seconds_per_call
         paths.publish_to_a_sink,
         paths.decode_deliveries,
         paths.settle_confirms,
-        paths.stamp_heads,
+        paths.stamp_envelopes,
         paths.carry_records,
         paths.record_latencies,
         paths.record_by_hdrhistogram,

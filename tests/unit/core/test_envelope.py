@@ -12,8 +12,8 @@ from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     ENVELOPE_DTYPE,
     TIMESTAMP_BYTES,
+    byte_rows_of,
     empty_envelopes,
-    envelope_bytes,
     envelopes_from_bytes,
     joined_envelopes,
     run_tag,
@@ -27,7 +27,7 @@ fields = st.tuples(u64, u64, u64, u32, u32)
 def test_the_layout_is_the_one_other_programs_rely_on() -> None:
     envelopes = empty_envelopes(1)
     envelopes[0] = (1, 2, 3, 4, 5)
-    assert envelope_bytes(envelopes)[0].tobytes() == struct.pack("<QQQII", 1, 2, 3, 4, 5)
+    assert byte_rows_of(envelopes)[0].tobytes() == struct.pack("<QQQII", 1, 2, 3, 4, 5)
     assert (ENVELOPE_BYTES, TIMESTAMP_BYTES) == (32, 8)
 
 
@@ -35,7 +35,7 @@ def test_the_layout_is_the_one_other_programs_rely_on() -> None:
 def test_the_first_eight_bytes_are_the_send_time_as_a_plain_number(sent_ns: int) -> None:
     envelopes = empty_envelopes(1)
     envelopes["sent_ns"] = sent_ns
-    body = envelope_bytes(envelopes)[0].tobytes()
+    body = byte_rows_of(envelopes)[0].tobytes()
     assert int.from_bytes(body[:TIMESTAMP_BYTES], "little") == sent_ns
 
 
@@ -44,7 +44,7 @@ def test_envelopes_survive_the_way_through_bytes(
     rows: list[tuple[int, int, int, int, int]],
 ) -> None:
     envelopes = np.array(rows, dtype=ENVELOPE_DTYPE)
-    read = envelopes_from_bytes(envelope_bytes(envelopes))
+    read = envelopes_from_bytes(byte_rows_of(envelopes))
     assert read.dtype == ENVELOPE_DTYPE
     assert [tuple(row) for row in read.tolist()] == rows
 
@@ -52,12 +52,12 @@ def test_envelopes_survive_the_way_through_bytes(
 def test_new_envelopes_are_blank() -> None:
     envelopes = empty_envelopes(3)
     assert len(envelopes) == 3
-    assert not envelope_bytes(envelopes).any()
+    assert not byte_rows_of(envelopes).any()
 
 
 def test_bytes_are_the_envelopes_own_memory() -> None:
     envelopes = empty_envelopes(2)
-    rows = envelope_bytes(envelopes)
+    rows = byte_rows_of(envelopes)
     envelopes["sequence"][1] = 0xAB
     assert rows[1, 16] == 0xAB
 
@@ -66,7 +66,7 @@ def test_envelopes_at_the_front_of_longer_bodies_can_be_read() -> None:
     envelopes = empty_envelopes(4)
     envelopes["sequence"] = [7, 8, 9, 10]
     bodies = np.full((4, 100), 0xEE, dtype=np.uint8)
-    bodies[:, :ENVELOPE_BYTES] = envelope_bytes(envelopes)
+    bodies[:, :ENVELOPE_BYTES] = byte_rows_of(envelopes)
     read = envelopes_from_bytes(bodies[:, :ENVELOPE_BYTES])
     assert read["sequence"].tolist() == [7, 8, 9, 10]
 

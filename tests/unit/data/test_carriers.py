@@ -45,10 +45,10 @@ def carrier_of(**identity: Any) -> Carrier:
 
 
 def ids(count: int) -> list[bytes]:
-    heads = empty_envelopes(count)
-    heads["run_tag"], heads["producer"] = 0xC0FFEE, 3
-    heads["sequence"] = np.arange(count)
-    return id_texts(encode_ids(heads))
+    envelopes = empty_envelopes(count)
+    envelopes["run_tag"], envelopes["producer"] = 0xC0FFEE, 3
+    envelopes["sequence"] = np.arange(count)
+    return id_texts(encode_ids(envelopes))
 
 
 def arrived(carried: Carried) -> Received:

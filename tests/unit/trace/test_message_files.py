@@ -41,10 +41,10 @@ def rows(*kinds: MessageEvent) -> Rows:
     made["size"] = 100
     made["insert_ns"] = 30
     made["at_ns"] = np.arange(len(kinds)) + 5_000
-    made["head"]["sequence"] = np.arange(len(kinds))
-    made["head"]["producer"] = 1
-    made["head"]["sent_ns"] = 2_000
-    made["head"]["intended_ns"] = 900
+    made["envelope"]["sequence"] = np.arange(len(kinds))
+    made["envelope"]["producer"] = 1
+    made["envelope"]["sent_ns"] = 2_000
+    made["envelope"]["intended_ns"] = 900
     return made
 
 
@@ -55,7 +55,7 @@ def writer(store: Store) -> ParquetMessages:
 
 def test_a_row_says_what_its_agent_knows_and_nothing_else() -> None:
     made = rows(MessageEvent.SENT, MessageEvent.RECEIVED, MessageEvent.RECEIVED, MessageEvent.SENT)
-    made["head"]["sent_ns"][1] = made["head"]["intended_ns"][1] = 0
+    made["envelope"]["sent_ns"][1] = made["envelope"]["intended_ns"][1] = 0
     made["is_ours"][2] = False
     made["content_hash"][3], made["has_hash"][3] = -5, True
     sent, untimed, stranger, hashed = message_table(SETUP, 10, [made]).to_pylist()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, byte_rows_of, empty_envelopes
 from bench_spark.transports.amqp.confirms import (
     NANOSECONDS_HELD,
     Confirms,
@@ -40,22 +40,22 @@ CONFIRMED, REFUSED, RETURNED, UNKNOWN = OutcomeKind
 TAGS = st.integers(0, SENT + 5)
 
 
-def heads(first_tag: int, count: int) -> Envelopes:
-    """Heads whose sequence is the tag they will get."""
+def envelopes(first_tag: int, count: int) -> Envelopes:
+    """Envelopes whose sequence is the tag they will get."""
     made = empty_envelopes(count)
     made["sequence"] = np.arange(first_tag, first_tag + count)
     return made
 
 
 def stamped(count: int) -> Envelopes:
-    made = heads(0, count)
+    made = envelopes(0, count)
     made["sent_ns"] = range(100, 100 + count)
     return made
 
 
 def settled_so_far(sink: OutcomeRows) -> list[tuple[int, OutcomeKind, int]]:
     return [
-        (int(row["head"]["sequence"]), OutcomeKind(row["kind"]), int(row["at_ns"]))
+        (int(row["envelope"]["sequence"]), OutcomeKind(row["kind"]), int(row["at_ns"]))
         for row in sink.rows[: sink.count]
     ]
 
@@ -79,12 +79,12 @@ class Ledger:
         return self._sequences()
 
     def _sequences(self) -> list[int]:
-        return [int(one) for one in self._outcomes.take().head["sequence"]]
+        return [int(one) for one in self._outcomes.take().envelope["sequence"]]
 
 
 def filled(count: int, limit: int = 100) -> Ledger:
     ledger = Ledger(limit)
-    ledger.send(heads(1, count))
+    ledger.send(envelopes(1, count))
     return ledger
 
 
@@ -133,7 +133,7 @@ def test_a_full_ledger_takes_no_more_until_a_quarter_is_free() -> None:
     )
     settled(ledger, 25, multiple=False)
     assert ledger.confirms.room == 25
-    ledger.send(heads(101, 10))
+    ledger.send(envelopes(101, 10))
     assert ledger.confirms.room == 15, "it is not full again"
 
 
@@ -154,7 +154,7 @@ def test_abandoning_gives_all_that_is_open_once() -> None:
 def test_one_slow_message_does_not_limit_those_behind_it() -> None:
     ledger = filled(1, limit=10)
     for tag in range(2, 5000):
-        ledger.send(heads(tag, 1))
+        ledger.send(envelopes(tag, 1))
         assert settled(ledger, tag, multiple=False) == [tag]
     assert settled(ledger, 1, multiple=False) == [1]
     assert ledger.confirms.in_flight == 0
@@ -177,7 +177,7 @@ def test_the_ledger_agrees_with_a_set_of_open_tags(steps: list[tuple[str, int]])
     next_tag = 1
     for what, number in steps:
         if what == "send":
-            ledger.send(heads(next_tag, number))
+            ledger.send(envelopes(next_tag, number))
             open_tags |= set(range(next_tag, next_tag + number))
             next_tag += number
         else:
@@ -195,7 +195,7 @@ def test_the_ledger_agrees_with_a_set_of_open_tags(steps: list[tuple[str, int]])
 def test_what_is_settled_leaves_the_ring() -> None:
     ledger = Ledger(100)
     for first in range(1, 20_000, 50):
-        ledger.send(heads(first, 50))
+        ledger.send(envelopes(first, 50))
         for tag in range(first, first + 50):
             assert settled(ledger, tag, multiple=False) == [tag]
     assert ledger.confirms.ring.nbytes < 80_000, "memory for open ones, not for all that were"
@@ -233,7 +233,7 @@ class Said:
     def body(self) -> bytes:
         made = empty_envelopes(1)
         made["sequence"] = self.tag
-        return envelope_bytes(made).tobytes() + b"tail"
+        return byte_rows_of(made).tobytes() + b"payload"
 
     def settle(self, settlement: Confirms, at_ns: int) -> None:
         if self.what == "ack":
@@ -267,7 +267,7 @@ def summary(outcomes: OutcomeRows) -> list[tuple[int, OutcomeKind, int]]:
 def confirms_of(sent: int, may_return: bool) -> tuple[Confirms, OutcomeRows]:
     outcomes = OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return), outcomes)
-    confirms.sent(heads(1, sent), ENVELOPE_BYTES)
+    confirms.sent(envelopes(1, sent), ENVELOPE_BYTES)
     return confirms, outcomes
 
 
@@ -341,8 +341,8 @@ def test_what_is_no_amqp_is_refused_and_named(bad: bytes, why: str) -> None:
 # -- the orders in which brokers send acks, nacks and returns --------------------------------------
 
 
-def body(heads: Envelopes, place: int, head_bytes: int = ENVELOPE_BYTES) -> bytes:
-    return bytes(envelope_bytes(heads)[place].tobytes()[:head_bytes]) + b"tail"
+def body(envelopes: Envelopes, place: int, envelope_bytes: int = ENVELOPE_BYTES) -> bytes:
+    return bytes(byte_rows_of(envelopes)[place].tobytes()[:envelope_bytes]) + b"payload"
 
 
 def settlement(
@@ -350,9 +350,9 @@ def settlement(
 ) -> tuple[Confirms, OutcomeRows, Envelopes]:
     sink = OutcomeRows()
     made = Confirms(3, FRAMING, ConfirmTerms(confirms, may_return), sink)
-    heads = stamped(4)
-    made.sent(heads, ENVELOPE_BYTES)
-    return made, sink, heads
+    envelopes = stamped(4)
+    made.sent(envelopes, ENVELOPE_BYTES)
+    return made, sink, envelopes
 
 
 def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
@@ -363,11 +363,11 @@ def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
     assert lane.in_flight == 2
 
 
-@pytest.mark.parametrize("head_bytes", [8, 32])
-def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -> None:
-    lane, sink, heads = settlement()
-    lane.sent(stamped(0), head_bytes)
-    lane.returned(body(heads, 1, head_bytes), at_ns=5)
+@pytest.mark.parametrize("envelope_bytes", [8, 32])
+def test_a_return_followed_by_its_ack_counts_as_returned_only(envelope_bytes: int) -> None:
+    lane, sink, envelopes = settlement()
+    lane.sent(stamped(0), envelope_bytes)
+    lane.returned(body(envelopes, 1, envelope_bytes), at_ns=5)
     assert settled_so_far(sink) == []
     lane.settled(4, True, OutcomeKind.CONFIRMED, 6)
     kinds = [kind for _, kind, _ in settled_so_far(sink)]
@@ -375,11 +375,11 @@ def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -
 
 
 def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
-    lane, sink, heads = settlement()
+    lane, sink, envelopes = settlement()
     lane.settled(2, False, OutcomeKind.REFUSED, 5)
     assert settled_so_far(sink) == []
     assert lane.in_flight == 4
-    lane.returned(body(heads, 1), at_ns=6)
+    lane.returned(body(envelopes, 1), at_ns=6)
     assert settled_so_far(sink) == [(1, RETURNED, 5)]
     assert lane.in_flight == 3
 
@@ -400,16 +400,16 @@ def test_where_nothing_can_be_returned_a_nack_is_a_refusal_at_once() -> None:
 
 
 def test_without_confirms_a_return_is_an_outcome_by_itself() -> None:
-    lane, sink, heads = settlement(confirms=0)
-    lane.returned(body(heads, 2), at_ns=9)
+    lane, sink, envelopes = settlement(confirms=0)
+    lane.returned(body(envelopes, 2), at_ns=9)
     assert settled_so_far(sink) == [(2, RETURNED, 9)]
     assert lane.in_flight == 0
 
 
 def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> None:
-    lane, sink, heads = settlement()
+    lane, sink, envelopes = settlement()
     lane.settled(1, False, OutcomeKind.REFUSED, 5)
-    lane.returned(body(heads, 3), at_ns=6)
+    lane.returned(body(envelopes, 3), at_ns=6)
     lane.abandon(at_ns=8)
     assert settled_so_far(sink) == [
         (0, REFUSED, 5),

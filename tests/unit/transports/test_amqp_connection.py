@@ -30,7 +30,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.batches import HEAD_ONLY
+from bench_spark.transports.batches import ENVELOPE_ONLY
 from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.loop import Loop
 
@@ -55,7 +55,7 @@ class Rig:
         ours.setblocking(False)
         self.broker.settimeout(PATIENCE_SECONDS)
         self.loop = Loop()
-        self.arrivals = Arrivals(HEAD_ONLY)
+        self.arrivals = Arrivals(ENVELOPE_ONLY)
         self.methods: list[Any] = []
         self.ends: list[Exception] = []
         broker = Broker(kind="amqp", uri="amqp://anna:opensesame@broker.example/sales")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, byte_rows_of
 from bench_spark.transports.amqp.consumers import MOST_PIECES, ConsumerTags, DeliveryDecoder
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -233,7 +233,7 @@ def test_any_stream_in_any_pieces_is_read_as_the_naive_reader_reads_it(
     assert reader.methods == expected.methods
     bodies = [body for *_, body, _ in expected.messages]
     assert received.size.tolist() == [len(body) for body in bodies]
-    assert envelope_bytes(received.head).tobytes() == b"".join(
+    assert byte_rows_of(received.envelope).tobytes() == b"".join(
         body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies
     )
     assert set(received.lane.tolist()) <= {LANE}
@@ -262,8 +262,8 @@ def test_a_row_is_written_over_in_all_of_its_fields() -> None:
         reader.arrivals.rows.view(np.uint8)[:] = 0xFF
         reader.read(b"".join(delivery(Kind(size=8), 5)), at_ns=7)
         received = reader.arrivals.take()
-        head = (5).to_bytes(8, "little").ljust(ENVELOPE_BYTES, b"\0")
-        assert envelope_bytes(received.head).tobytes() == head, rows_used_before
+        envelope = (5).to_bytes(8, "little").ljust(ENVELOPE_BYTES, b"\0")
+        assert byte_rows_of(received.envelope).tobytes() == envelope, rows_used_before
         [row] = received.rows[["received_ns", "tag", "lane", "size", "subscription"]].tolist()
         assert row == (7, 5, LANE, 8, 0)
         [row] = received.rows[["route", "redelivered", "corrupted"]].tolist()
@@ -283,7 +283,7 @@ def test_an_envelope_is_put_together_from_frames_of_any_size(most: int) -> None:
         reader.read(frame, at_ns=number)
     received = reader.arrivals.take()
     assert received.size.tolist() == [len(body)]
-    assert envelope_bytes(received.head).tobytes() == body[:ENVELOPE_BYTES]
+    assert byte_rows_of(received.envelope).tobytes() == body[:ENVELOPE_BYTES]
 
 
 def test_a_tag_says_of_which_generation_it_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import byte_rows_of, empty_envelopes
 from bench_spark.transports.amqp.frames import (
     FrameTerms,
     MessageHeader,
@@ -18,7 +18,7 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     message_ids,
     read_headers,
-    returned_head,
+    returned_envelope,
 )
 from bench_spark.transports.amqp.producers import PublishFrames, message_properties
 from bench_spark.transports.batches import Headers
@@ -73,14 +73,14 @@ def test_headers_are_received_as_if_pika_had_sent_them(own: dict[str, bytes]) ->
     assert header_bytes(by_pika) == header_bytes(by_us) == own
 
 
-def test_a_message_without_its_head_is_known_by_its_name_when_it_comes_back() -> None:
-    heads = empty_envelopes(2)
-    heads["sequence"] = (7, 2**63)
-    names = message_ids(envelope_bytes(heads))
-    assert [returned_head(name.decode(), b"body") for name in names] == [
-        head.tobytes() for head in heads
+def test_a_message_without_its_envelope_is_known_by_its_name_when_it_comes_back() -> None:
+    envelopes = empty_envelopes(2)
+    envelopes["sequence"] = (7, 2**63)
+    names = message_ids(byte_rows_of(envelopes))
+    assert [returned_envelope(name.decode(), b"body") for name in names] == [
+        envelope.tobytes() for envelope in envelopes
     ]
-    assert returned_head(None, b"body") == b"body"
+    assert returned_envelope(None, b"body") == b"body"
 
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 20_000])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import Envelopes, byte_rows_of, empty_envelopes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.frames import FrameTerms
 from bench_spark.transports.amqp.producers import KeyChoice, PublishFrames, PublishWriter
@@ -40,7 +40,7 @@ def confirms(limit: int = 0) -> Confirms:
     return Confirms(0, FrameTerms(5, FRAME_MAX), terms, OutcomeRows())
 
 
-def heads(count: int) -> Envelopes:
+def envelopes(count: int) -> Envelopes:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(count)
     made["sent_ns"] = 2**60 + np.arange(count)
@@ -98,10 +98,12 @@ def test_exchange_key_flags_and_delivery_mode_are_as_asked(
 
 
 def load_of(
-    made: Envelopes, tails: bytes | U8, head_bytes: int = 32, routes: list[int] | None = None
+    made: Envelopes, payloads: bytes | U8, envelope_bytes: int = 32, routes: list[int] | None = None
 ) -> Batch:
     places = np.array(routes or [0] * len(made), np.uint16)
-    return Batch(np.zeros(len(made), np.uint32), made, tails, places, head_bytes=head_bytes)
+    return Batch(
+        np.zeros(len(made), np.uint32), made, payloads, places, envelope_bytes=envelope_bytes
+    )
 
 
 TAIL_SIZES = [0, 1, 80, FRAME_MAX - 8 - 32, FRAME_MAX - 8 - 31, 2 * FRAME_MAX, 3 * (FRAME_MAX - 8)]
@@ -113,20 +115,20 @@ TAIL_SIZES = [0, 1, 80, FRAME_MAX - 8 - 32, FRAME_MAX - 8 - 31, 2 * FRAME_MAX, 3
     st.sampled_from(TAIL_SIZES),
 )
 @settings(deadline=None)
-def test_a_batch_is_as_many_messages_with_these_heads_and_tails(
-    batches: list[tuple[int, bool]], head_bytes: int, tail_bytes: int
+def test_a_batch_is_as_many_messages_with_these_envelopes_and_tails(
+    batches: list[tuple[int, bool]], envelope_bytes: int, payload_bytes: int
 ) -> None:
     writer, chance = PublishWriter(may_return=False), np.random.default_rng(1)
-    for count, has_own_tails in batches:
-        made = heads(count)
-        tails = chance.integers(0, 256, (count, tail_bytes), np.uint8)
-        shared = tails[0].tobytes()
-        load = load_of(made, tails if has_own_tails else shared, head_bytes)
+    for count, has_own_payloads in batches:
+        made = envelopes(count)
+        payloads = chance.integers(0, 256, (count, payload_bytes), np.uint8)
+        shared = payloads[0].tobytes()
+        load = load_of(made, payloads if has_own_payloads else shared, envelope_bytes)
         written = bytes(writer.write([frames()], load, confirms()))
         bodies = [one.body for one in published(written)]
         assert bodies == [
-            row.tobytes()[:head_bytes] + (tail.tobytes() if has_own_tails else shared)
-            for row, tail in zip(envelope_bytes(made), tails, strict=True)
+            row.tobytes()[:envelope_bytes] + (payload.tobytes() if has_own_payloads else shared)
+            for row, payload in zip(byte_rows_of(made), payloads, strict=True)
         ]
 
 
@@ -135,20 +137,20 @@ def test_a_batch_is_as_many_messages_with_these_heads_and_tails(
 )
 @settings(deadline=None)
 def test_messages_for_several_destinations_are_written_in_their_order(
-    routes: list[int], has_own_tails: bool, tail_bytes: int
+    routes: list[int], has_own_payloads: bool, payload_bytes: int
 ) -> None:
     keys = ["a", "longer.key", "the.longest.key"]
     of_routes = [frames(key=key) for key in keys]
-    made = heads(len(routes))
-    tails = np.random.default_rng(2).integers(0, 256, (len(routes), tail_bytes), np.uint8)
-    load = load_of(made, tails if has_own_tails else bytes(tail_bytes), routes=routes)
+    made = envelopes(len(routes))
+    payloads = np.random.default_rng(2).integers(0, 256, (len(routes), payload_bytes), np.uint8)
+    load = load_of(made, payloads if has_own_payloads else bytes(payload_bytes), routes=routes)
     written = PublishWriter(may_return=False).write(of_routes, load, confirms())
     messages = published(bytes(written))
     assert [one.method.routing_key for one in messages] == [keys[route] for route in routes]
-    rows = envelope_bytes(made)
+    rows = byte_rows_of(made)
     assert [one.body for one in messages] == [
-        row.tobytes() + (tail.tobytes() if has_own_tails else bytes(tail_bytes))
-        for row, tail in zip(rows, tails, strict=True)
+        row.tobytes() + (payload.tobytes() if has_own_payloads else bytes(payload_bytes))
+        for row, payload in zip(rows, payloads, strict=True)
     ]
 
 
@@ -156,26 +158,26 @@ def test_a_batch_larger_than_all_before_it_is_written_whole() -> None:
     writer = PublishWriter(may_return=False)
     for size in (100, 3_000_000, 100):
         messages = published(
-            bytes(writer.write([frames()], load_of(heads(2), bytes(size)), confirms()))
+            bytes(writer.write([frames()], load_of(envelopes(2), bytes(size)), confirms()))
         )
         assert [len(one.body) for one in messages] == [32 + size] * 2
 
 
 def test_bodies_of_any_size_are_written_one_by_one() -> None:
-    tails = [b"x" * size for size in (0, 1, 100, 2 * FRAME_MAX)]
-    made = heads(len(tails))
-    places = np.zeros(len(tails), np.uint16)
-    load = Batch(np.zeros(len(made), np.uint32), made, tails, places)
+    payloads = [b"x" * size for size in (0, 1, 100, 2 * FRAME_MAX)]
+    made = envelopes(len(payloads))
+    places = np.zeros(len(payloads), np.uint16)
+    load = Batch(np.zeros(len(made), np.uint32), made, payloads, places)
     written = PublishWriter(may_return=False).write([frames()], load, confirms())
     messages = published(bytes(written))
-    assert [one.body[32:] for one in messages] == tails
+    assert [one.body[32:] for one in messages] == payloads
 
 
 @pytest.mark.parametrize("size", [0, 100, 3 * FRAME_MAX])
 def test_headers_are_in_every_message(size: int) -> None:
     headers = {"kind": "order", "urgent": True, "pages": 3}
     written = PublishWriter(may_return=False).write(
-        [frames(headers=headers)], load_of(heads(3), bytes(size)), confirms()
+        [frames(headers=headers)], load_of(envelopes(3), bytes(size)), confirms()
     )
     messages = published(bytes(written))
     assert [one.properties.headers for one in messages] == [headers] * 3
@@ -187,23 +189,23 @@ def test_headers_are_in_every_message(size: int) -> None:
 def test_messages_have_the_chosen_routing_keys(keys: int, count: int, producer: int) -> None:
     digits = len(str(keys - 1))
     choice = KeyChoice(keys, digits)
-    made = heads(count)
+    made = envelopes(count)
     made["producer"] = producer
     one_key = frames(key=f"schlüssel.{0:0{digits}d}")
     expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
     writer = PublishWriter(may_return=False, key_choice=choice)
-    written = bytes(writer.write([one_key], load_of(made, b"tail"), confirms()))
+    written = bytes(writer.write([one_key], load_of(made, b"payload"), confirms()))
     assert [one.method.routing_key for one in published(written)] == expected
     singly = b"".join(
-        one_key.message(head.tobytes() + b"tail", row.tobytes())
-        for head, row in zip(envelope_bytes(made), choice.digits(made), strict=True)
+        one_key.message(envelope.tobytes() + b"payload", row.tobytes())
+        for envelope, row in zip(byte_rows_of(made), choice.digits(made), strict=True)
     )
     assert singly == written
 
 
 def test_keys_are_chosen_evenly_and_by_the_message_alone() -> None:
     choice = KeyChoice(7, 1)
-    made = heads(70_000)
+    made = envelopes(70_000)
     numbers = choice.numbers(made)
     assert np.bincount(numbers, minlength=7).min() > 9_500
     assert np.array_equal(choice.numbers(made[500:600]), numbers[500:600])

@@ -38,10 +38,10 @@ def frames(http: Http | None = None, credentials: Credentials = NOBODY) -> Reque
 
 
 def load(bodies: list[bytes], headers: list[Headers] | None = None) -> Batch:
-    heads = empty_envelopes(len(bodies))
+    envelopes = empty_envelopes(len(bodies))
     routes = np.zeros(len(bodies), np.uint16)
-    lanes = np.zeros(len(heads), np.uint32)
-    return Batch(lanes, heads, bodies, routes, head_bytes=0, headers=headers)
+    lanes = np.zeros(len(envelopes), np.uint32)
+    return Batch(lanes, envelopes, bodies, routes, envelope_bytes=0, headers=headers)
 
 
 class Reader:
@@ -199,10 +199,10 @@ def answer(status: int, words: str = "") -> ResponseHead:
 def test_outcomes_have_the_heads_of_their_requests_and_what_was_answered() -> None:
     shared = Answered(Http(in_flight=5, answer="header", answer_header="x-id"))
     lane = Unanswered(3, shared)
-    heads = empty_envelopes(5)
-    heads["sequence"] = np.arange(5)
-    lane.sent(heads[:2])
-    lane.sent(heads[2:])
+    envelopes = empty_envelopes(5)
+    envelopes["sequence"] = np.arange(5)
+    lane.sent(envelopes[:2])
+    lane.sent(envelopes[2:])
     assert lane.room == 0
     for number, status in enumerate((200, 503, 201)):
         assert lane.answered(answer(status, f"id-{number}"), b"", at_ns=100 + number)
@@ -213,7 +213,7 @@ def test_outcomes_have_the_heads_of_their_requests_and_what_was_answered() -> No
     kinds = [kind for part in shared.outcomes for kind in part.kind.tolist()]
     ok, no, unknown = OutcomeKind.CONFIRMED, OutcomeKind.REFUSED, OutcomeKind.UNKNOWN
     assert kinds == [ok, no, ok, unknown, unknown]
-    told = [one for part in shared.outcomes for one in part.head["sequence"].tolist()]
+    told = [one for part in shared.outcomes for one in part.envelope["sequence"].tolist()]
     assert told == [0, 1, 2, 3, 4]
     times = [at for part in shared.outcomes for at in part.at_ns.tolist()]
     assert times == [100, 101, 102, 500, 500]

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.batches import HEAD_ONLY, I64, OutcomeKind, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, I64, OutcomeKind, Part
 from bench_spark.transports.kafka import kernels, message_reader
 from bench_spark.transports.kafka.client_pool import Health, Wakeup
 from bench_spark.transports.kafka.kernels import IN_BODY, NOT_KEPT, PLACE_SHIFT
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, library
-from bench_spark.transports.kafka.message_block import KeptHeads
+from bench_spark.transports.kafka.message_block import KeptEnvelopes
 from bench_spark.transports.kafka.message_reader import (
     DeliveryReports,
     MessageReader,
@@ -112,7 +112,7 @@ texts = st.none() | st.binary(max_size=80)
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=40))
-def test_bodies_keys_and_heads_are_those_of_the_messages(
+def test_bodies_keys_and_envelopes_are_those_of_the_messages(
     made: list[tuple[bytes | None, bytes | None]],
 ) -> None:
     bodies, keys = [body for body, _ in made], [key for _, key in made]
@@ -122,8 +122,8 @@ def test_bodies_keys_and_heads_are_those_of_the_messages(
     assert found.keys == keys
     assert found.headers is None
     assert found.rows["size"].tolist() == [len(body or b"") for body in bodies]
-    heads = [row.tobytes() for row in found.rows["head"]]
-    assert heads == [(body or b"")[:32].ljust(32, b"\0") for body in bodies]
+    envelopes = [row.tobytes() for row in found.rows["envelope"]]
+    assert envelopes == [(body or b"")[:32].ljust(32, b"\0") for body in bodies]
     assert found.rows["received_ns"].tolist() == [7] + [9] * (len(made) - 1)
     assert set(found.rows["lane"].tolist()) == {5}
     for name in ("tag", "subscription", "redelivered", "corrupted"):
@@ -171,7 +171,7 @@ def test_reading_goes_on_behind_the_last_message_of_each_topic_partition(
         assert found.next_offsets == {(topic, n): offset + at + 1 for at, topic, n in good}
         assert found.rows["route"].tolist() == [TOPICS[topic] for _, topic, _ in good]
         assert found.bodies == [bytes([place]) * 40 for place, _, _ in good]
-        assert found.rows["head"].tobytes() == b"".join(bytes([at]) * 32 for at, _, _ in good)
+        assert found.rows["envelope"].tobytes() == b"".join(bytes([at]) * 32 for at, _, _ in good)
         assert [(topic, error.code(), error.str()) for topic, error in found.problems] == [
             (topic, error, "it says") for topic, _, error in messages if error
         ]
@@ -205,7 +205,7 @@ def test_of_a_message_that_is_an_error_the_library_is_given_back_each() -> None:
     placed = Placed([b"", b""])
     placed.rows["error"] = KafkaError._PARTITION_EOF
     library = HandLibrary()
-    found = MessageReader(library, 0, HEAD_ONLY, TOPICS).read(placed.addresses, 2, 0, 0)
+    found = MessageReader(library, 0, ENVELOPE_ONLY, TOPICS).read(placed.addresses, 2, 0, 0)
     assert len(found.rows) == 0
     assert library.destroyed == placed.addresses.tolist()
 
@@ -248,7 +248,7 @@ def test_outcomes_are_those_of_the_reports_in_their_order(
         )
     )
     def check(events: list[list[tuple[int, int, bytes]]]) -> None:
-        reports = DeliveryReports(KeptHeads())
+        reports = DeliveryReports(KeptEnvelopes())
         for at_ns, event in enumerate(events):
             placed = Placed([body for _, _, body in event])
             placed.rows["opaque"] = [lane for lane, _, _ in event]
@@ -263,12 +263,12 @@ def test_outcomes_are_those_of_the_reports_in_their_order(
             outcome_kind(code, was_interrupted=was_interrupted) for _, _, code, _ in told
         ]
         expected = [body[:32].ljust(32, b"\0") for _, _, _, body in told]
-        assert [head.tobytes() for head in rows["head"]] == expected
+        assert [envelope.tobytes() for envelope in rows["envelope"]] == expected
 
     check()
 
 
-def sent_heads(count: int, first: int = 0) -> Any:
+def sent_envelopes(count: int, first: int = 0) -> Any:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(first, first + count)
     made["sent_ns"] = 1_000_000 + made["sequence"]
@@ -276,30 +276,30 @@ def sent_heads(count: int, first: int = 0) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(1, 700), st.booleans()), max_size=8), st.data())
-def test_every_report_finds_its_head_whatever_order_they_come_in(
+def test_every_report_finds_its_envelope_whatever_order_they_come_in(
     sizes: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
-    kept, wakeup = KeptHeads(), Wakeup()
+    kept, wakeup = KeptEnvelopes(), Wakeup()
     reports, healthy = DeliveryReports(kept), Health([0], "nowhere", lambda: 1, wakeup, 0)
     sent: list[tuple[int, bytes]] = []
     first = 0
     for count, is_in_body in sizes:
-        heads, rows = sent_heads(count, first), np.zeros(count, MESSAGE_DTYPE)
+        envelopes, rows = sent_envelopes(count, first), np.zeros(count, MESSAGE_DTYPE)
         rows["opaque"] = np.arange(count) % 3
         if not is_in_body:
-            kept.keep(heads, 0, rows)
+            kept.keep(envelopes, 0, rows)
         assert (rows["opaque"] >> PLACE_SHIFT == IN_BODY).all() == is_in_body
         first += count
         order = data.draw(st.permutations(range(count))) if count < 20 else range(count)
-        sent += [(int(rows["opaque"][place]), heads[place].tobytes()) for place in order]
+        sent += [(int(rows["opaque"][place]), envelopes[place].tobytes()) for place in order]
         cut = data.draw(st.integers(0, len(sent)))
         settled, sent = sent[:cut], sent[cut:]
         if settled:
-            placed = Placed([head for _, head in settled])
+            placed = Placed([envelope for _, envelope in settled])
             placed.rows["opaque"] = [opaque for opaque, _ in settled]
             report(reports, placed, 0, healthy)
             found = reports.take()
-            assert found.head.tobytes() == b"".join(head for _, head in settled)
+            assert found.envelope.tobytes() == b"".join(envelope for _, envelope in settled)
             assert found.lane.tolist() == [opaque & 0xFFFF_FFFF for opaque, _ in settled]
     kept.forget(np.array([number for number, _ in sent], np.int64))
     assert len(kept) == 0
@@ -307,16 +307,16 @@ def test_every_report_finds_its_head_whatever_order_they_come_in(
 
 
 def test_where_no_reports_come_nothing_is_kept_for_them(health: Health) -> None:
-    kept, rows = KeptHeads(has_reports=False), np.zeros(2, MESSAGE_DTYPE)
+    kept, rows = KeptEnvelopes(has_reports=False), np.zeros(2, MESSAGE_DTYPE)
     rows["opaque"] = [2, 1]
-    kept.keep(sent_heads(2), 0, rows)
+    kept.keep(sent_envelopes(2), 0, rows)
     assert (rows["opaque"] >> PLACE_SHIFT).tolist() == [NOT_KEPT] * 2
     assert len(kept) == 0
     reports, placed = DeliveryReports(kept), Placed([b"x" * 40] * 2)
     placed.rows["opaque"] = rows["opaque"]
     report(reports, placed, 0, health)
     found = reports.take()
-    assert found.head.tobytes() == bytes(64)
+    assert found.envelope.tobytes() == bytes(64)
     assert found.lane.tolist() == [2, 1]
 
 

@@ -23,7 +23,7 @@ from bench_spark.transports.kafka.message_block import (
     BLOCK_BYTES,
     MOST_ROWS,
     HeaderArguments,
-    KeptHeads,
+    KeptEnvelopes,
     KeyRule,
     Keys,
     ProduceBlock,
@@ -35,7 +35,7 @@ from bench_spark.transports.kafka.settings import Properties
 LANES = [Lane(member, (Destination(0, "t"),)) for member in (7, 12, 9)]
 
 
-def heads(count: int, first: int = 0) -> Envelopes:
+def envelopes(count: int, first: int = 0) -> Envelopes:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(count, dtype=np.uint64) + np.uint64(first)
     made["sent_ns"] = made["sequence"] % 1_000_000_007
@@ -43,20 +43,20 @@ def heads(count: int, first: int = 0) -> Envelopes:
 
 
 def batch_of(
-    tails: bytes | list[bytes] | U8,
+    payloads: bytes | list[bytes] | U8,
     lanes: list[int],
     first: int = 0,
-    head_bytes: int = 32,
+    envelope_bytes: int = 32,
     keys: list[bytes] | None = None,
     routes: list[int] | None = None,
 ) -> Batch:
     return Batch(
         lane=np.array(lanes, dtype=np.uint32),
-        head=heads(len(lanes), first),
-        tail=tails,
+        envelope=envelopes(len(lanes), first),
+        payload=payloads,
         route=np.array(routes or [0] * len(lanes), dtype=np.uint16),
         keys=keys,
-        head_bytes=head_bytes,
+        envelope_bytes=envelope_bytes,
     )
 
 
@@ -86,28 +86,28 @@ lanes_of_a_batch = st.lists(st.integers(0, 2), min_size=1, max_size=60)
 @settings(deadline=None)
 @given(st.data(), lanes_of_a_batch, st.sampled_from([0, 8, 20, 32]), st.integers(0, 2**64 - 61))
 def test_messages_are_laid_out_with_the_bodies_and_keys_of_messages_made_one_by_one(
-    data: st.DataObject, lanes: list[int], head_bytes: int, first: int
+    data: st.DataObject, lanes: list[int], envelope_bytes: int, first: int
 ) -> None:
     kind = data.draw(st.sampled_from(["none", "producer", "sequence", "uniform", "zipf"]))
     keys_of = Keys(KeyRule(kind, keys=data.draw(st.sampled_from([1, 7, 1000]))), LANES)
-    kept = KeptHeads()
+    kept = KeptEnvelopes()
     block = ProduceBlock(keys_of, kept)
     sizes = st.integers(0, 300) | st.sampled_from([0, BLOCK_BYTES // 3, BLOCK_BYTES + 5])
     shared = b"y" * data.draw(sizes)
     for _ in range(3):  # the same memory serves again and again
-        tails: bytes | list[bytes] | U8
-        kind_of_tails = data.draw(st.sampled_from(["the same", "another", "rows", "own"]))
-        if kind_of_tails == "the same":
-            tails = shared
-        elif kind_of_tails == "another":
-            tails = b"x" * data.draw(sizes)
-        elif kind_of_tails == "rows":
+        payloads: bytes | list[bytes] | U8
+        kind_of_payloads = data.draw(st.sampled_from(["the same", "another", "rows", "own"]))
+        if kind_of_payloads == "the same":
+            payloads = shared
+        elif kind_of_payloads == "another":
+            payloads = b"x" * data.draw(sizes)
+        elif kind_of_payloads == "rows":
             width = data.draw(st.integers(0, 300))
-            tails = np.arange(len(lanes) * width, dtype=np.uint8).reshape(len(lanes), width)
+            payloads = np.arange(len(lanes) * width, dtype=np.uint8).reshape(len(lanes), width)
         else:
-            tails = [bytes([65 + i % 26]) * data.draw(sizes) for i in range(len(lanes))]
+            payloads = [bytes([65 + i % 26]) * data.draw(sizes) for i in range(len(lanes))]
         own = [b"k%d" % i for i in range(len(lanes))] if data.draw(st.booleans()) else None
-        batch = batch_of(tails, lanes, first, head_bytes, own)
+        batch = batch_of(payloads, lanes, first, envelope_bytes, own)
         bodies, keys, opaque = [], [], []
         for laid in lay_out_all(block, batch):
             bodies += texts_in(laid, "payload")
@@ -121,7 +121,7 @@ def test_messages_are_laid_out_with_the_bodies_and_keys_of_messages_made_one_by_
 
 
 def test_more_messages_than_a_block_has_rows_are_laid_out_in_several_goes() -> None:
-    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptEnvelopes())
     batch = batch_of(b"ab", [0] * (2 * MOST_ROWS + 5))
     parts = [
         (texts_in(laid, "payload"), texts_in(laid, "key")) for laid in lay_out_all(block, batch)
@@ -131,13 +131,16 @@ def test_more_messages_than_a_block_has_rows_are_laid_out_in_several_goes() -> N
     assert [key for _, keys in parts for key in keys] == [b"%d" % n for n in range(len(batch))]
 
 
-@pytest.mark.parametrize("head_bytes", [8, 32])
-@pytest.mark.parametrize("tail", [b"tail", [b"", b"x", b"yz"]])
-def test_a_body_is_its_head_and_its_tail(tail: bytes | list[bytes], head_bytes: int) -> None:
-    batch = batch_of(tail, [0, 0, 0], first=7, head_bytes=head_bytes)
-    tails = [tail] * 3 if isinstance(tail, bytes) else tail
+@pytest.mark.parametrize("envelope_bytes", [8, 32])
+@pytest.mark.parametrize("payload", [b"payload", [b"", b"x", b"yz"]])
+def test_a_body_is_its_envelope_and_its_tail(
+    payload: bytes | list[bytes], envelope_bytes: int
+) -> None:
+    batch = batch_of(payload, [0, 0, 0], first=7, envelope_bytes=envelope_bytes)
+    payloads = [payload] * 3 if isinstance(payload, bytes) else payload
     assert bodies_to_send(batch) == [
-        row.tobytes()[:head_bytes] + own for row, own in zip(batch.head, tails, strict=True)
+        row.tobytes()[:envelope_bytes] + own
+        for row, own in zip(batch.envelope, payloads, strict=True)
     ]
     assert bodies_to_send(batch.starting_at(1)) == bodies_to_send(batch)[1:]
 
@@ -158,7 +161,7 @@ def test_messages_are_grouped_by_target_each_group_in_order(targets: list[int]) 
 
 
 def numbers_of(rule: KeyRule, messages: int = 20_000) -> np.ndarray:
-    return rule.numbers(heads(messages)).astype(np.int64)
+    return rule.numbers(envelopes(messages)).astype(np.int64)
 
 
 def test_uniform_keys_are_all_taken_equally_often() -> None:
@@ -179,11 +182,11 @@ def test_zipf_keys_get_rarer_by_their_power(exponent: float) -> None:
 
 def test_a_message_has_the_same_key_whenever_it_is_sent() -> None:
     rule = KeyRule("zipf", 1000)
-    assert numbers_of(rule, 500)[100:].tolist() == rule.numbers(heads(400, 100)).tolist()
+    assert numbers_of(rule, 500)[100:].tolist() == rule.numbers(envelopes(400, 100)).tolist()
 
 
 def test_an_empty_key_is_a_key() -> None:
-    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptEnvelopes())
     (laid,) = lay_out_all(block, batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""]))
     assert texts_in(laid, "key") == [b"", b"a", b""]
     (laid,) = lay_out_all(block, batch_of(b"", [0, 0]))
@@ -191,7 +194,7 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
-    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("sequence"), LANES), KeptEnvelopes())
     (laid,) = lay_out_all(block, batch_of(b"", [0] * 12, first=95))
     assert texts_in(laid, "key") == [b"%d" % number for number in range(95, 107)]
     (zero,) = lay_out_all(block, batch_of(b"", [0]))
@@ -222,7 +225,7 @@ def test_headers_are_laid_out_whether_or_not_they_are_the_same_for_all(
     are_one_object: bool,
 ) -> None:
     headers = {"kind": b"order", "empty": b"", "\u20ac": b"a\0b"}
-    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    block = ProduceBlock(Keys(KeyRule("none"), LANES), KeptEnvelopes())
     laid = block.lay_out(batch_of(b"", [0, 1, 2]), 0)
     own = [headers] * 3 if are_one_object else [headers, {}, dict(headers)]
     expected = [[(name.encode(), value) for name, value in each.items()] for each in own]
@@ -261,7 +264,7 @@ sends = st.lists(
 )
 @given(sends, st.integers(1, 120), st.booleans(), st.sampled_from([0, 32]))
 def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_none(
-    sends: list[list[tuple[int, int]]], most_messages: int, are_alike: bool, head_bytes: int
+    sends: list[list[tuple[int, int]]], most_messages: int, are_alike: bool, envelope_bytes: int
 ) -> None:
     """Over several clients and topics, with queues that get full: what is accepted is a prefix."""
     lanes = [Lane(n, (Destination(0, "a"), Destination(1, f"b{n % 2}"))) for n in range(6)]
@@ -270,9 +273,11 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
     expected: dict[int, int] = {}
     first = 0
     for messages in sends:
-        tails = b"t" if are_alike else [bytes(place) for place in range(len(messages))]
+        payloads = b"t" if are_alike else [bytes(place) for place in range(len(messages))]
         own_lanes, routes = [lane for lane, _ in messages], [route for _, route in messages]
-        accepted = producers.send(batch_of(tails, own_lanes, first, head_bytes, routes=routes))
+        accepted = producers.send(
+            batch_of(payloads, own_lanes, first, envelope_bytes, routes=routes)
+        )
         assert 0 <= accepted <= len(messages)
         expected |= {first + place: own_lanes[place] for place in range(accepted)}
         if accepted < len(messages):
@@ -285,9 +290,11 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
     assert producers.in_flight() == 0
     assert set(outcomes.kind.tolist()) <= {OutcomeKind.REFUSED}
     assert len(outcomes) == len(expected)
-    found = dict(zip(outcomes.head["sequence"].tolist(), outcomes.lane.tolist(), strict=True))
+    found = dict(zip(outcomes.envelope["sequence"].tolist(), outcomes.lane.tolist(), strict=True))
     assert found == expected
-    assert np.array_equal(outcomes.head["sent_ns"], outcomes.head["sequence"] % 1_000_000_007)
+    assert np.array_equal(
+        outcomes.envelope["sent_ns"], outcomes.envelope["sequence"] % 1_000_000_007
+    )
 
 
 @pytest.mark.usefixtures("impatient")
@@ -296,8 +303,8 @@ def test_messages_too_large_are_refused_at_once_and_the_others_are_taken() -> No
     producers = made_producers(LANES[:1], properties, KeyRule("none"))
     assert producers.send(batch_of([b"", bytes(2000), b"", bytes(3000)], [0] * 4)) == 4
     refused = producers.outcomes()
-    assert refused.head["sequence"].tolist() == [1, 3]
+    assert refused.envelope["sequence"].tolist() == [1, 3]
     assert set(refused.kind.tolist()) == {OutcomeKind.REFUSED}
     assert producers.in_flight() == 2
     producers.close()
-    assert sorted(producers.outcomes().head["sequence"].tolist()) == [0, 2]
+    assert sorted(producers.outcomes().envelope["sequence"].tolist()) == [0, 2]

@@ -30,10 +30,10 @@ def transport(run_id: str | None = None, **options: Any) -> loopback.LoopbackTra
 
 
 def numbered(count: int, lanes: Sequence[int] | int = 0) -> Batch:
-    head = empty_envelopes(count)
-    head["sequence"] = np.arange(count)
+    envelope = empty_envelopes(count)
+    envelope["sequence"] = np.arange(count)
     lane = np.broadcast_to(np.asarray(lanes, np.uint32), count)
-    return Batch(lane=lane, head=head, tail=b"", route=np.zeros(count, np.uint16))
+    return Batch(lane=lane, envelope=envelope, payload=b"", route=np.zeros(count, np.uint16))
 
 
 def test_messages_are_dealt_in_turn_to_the_lanes_of_one_destination() -> None:
@@ -58,7 +58,7 @@ def test_a_full_destination_refuses_from_the_first_message_that_does_not_fit() -
     consumers = made.open_consumers([Lane(0, (one,))], time.time_ns)
     consumers.attach()
     assert select.select([producers.descriptor], [], [], 0)[0] == []
-    assert consumers.receive(0).head["sequence"].tolist() == [0, 1, 3]
+    assert consumers.receive(0).envelope["sequence"].tolist() == [0, 1, 3]
     assert select.select([producers.descriptor], [], [], 0)[0], "there is room again"
     assert producers.send(numbered(1)) == 1
     assert select.select([producers.descriptor], [], [], 0)[0] == []

@@ -18,11 +18,17 @@ from hypothesis import strategies as st
 
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
+    byte_rows_of,
     empty_envelopes,
-    envelope_bytes,
-    envelope_words,
+    word_rows_of,
 )
-from bench_spark.transports.batches import HEAD_ONLY, RECEIVED_DTYPE, OutcomeKind, Part, Received
+from bench_spark.transports.batches import (
+    ENVELOPE_ONLY,
+    RECEIVED_DTYPE,
+    OutcomeKind,
+    Part,
+    Received,
+)
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
 from bench_spark.transports.mqtt.consumers import PublishReader, Routes
@@ -88,7 +94,7 @@ def acks_in(data: bytes, kind: int) -> list[int]:
     return [identifier for one, _, identifier in acks if one == kind]
 
 
-_ARRIVALS = Arrivals(HEAD_ONLY)
+_ARRIVALS = Arrivals(ENVELOPE_ONLY)
 """Made once: its rows take longer to make than a stream to read."""
 
 
@@ -97,13 +103,13 @@ class Consumer:
     """The reader of a lane, and all that it says."""
 
     version: str = "3.1.1"
-    want: frozenset[Part] = HEAD_ONLY
+    want: frozenset[Part] = ENVELOPE_ONLY
     packets: list[tuple[int, bytes]] = field(default_factory=list)
     answers: bytearray = field(default_factory=bytearray)
     repeats: int = 0
 
     def __post_init__(self) -> None:
-        self.arrivals = _ARRIVALS if self.want == HEAD_ONLY else Arrivals(self.want)
+        self.arrivals = _ARRIVALS if self.want == ENVELOPE_ONLY else Arrivals(self.want)
         self.arrivals.take()
         routes = Routes([topic.decode() for topic in TOPICS])
         self.parser = PublishReader(self.version, LANE, routes, self.arrivals)
@@ -134,15 +140,15 @@ def token(identifier: int, qos: int) -> int:
 
 
 def rows_of(received: Received) -> list[tuple[Any, ...]]:
-    heads = envelope_bytes(received.head)
+    envelopes = byte_rows_of(received.envelope)
     return [
-        (int(route), int(size), bool(redelivered), int(tag), head.tobytes())
-        for route, size, redelivered, tag, head in zip(
+        (int(route), int(size), bool(redelivered), int(tag), envelope.tobytes())
+        for route, size, redelivered, tag, envelope in zip(
             received.route,
             received.size,
             received.redelivered,
             received.tag,
-            heads,
+            envelopes,
             strict=True,
         )
     ]
@@ -185,9 +191,9 @@ def test_nothing_is_lost_whatever_comes_between_and_wherever_the_stream_is_cut(
         for _ in range(count):
             number += 1
             stream += publish(version, kind, number, number)
-            head = payload(kind.size, number)[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0")
+            envelope = payload(kind.size, number)[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0")
             tag = token(number, kind.qos) if kind.qos else 0
-            expected.append((TOPICS.index(kind.topic), kind.size, kind.is_duplicate, tag, head))
+            expected.append((TOPICS.index(kind.topic), kind.size, kind.is_duplicate, tag, envelope))
             if kind.qos == 2 and number % 3 == 0:
                 stream += packets.packet(packets.PUBREL, struct.pack(">H", number))
                 released.append(number)
@@ -217,7 +223,7 @@ def test_messages_are_decoded_also_behind_a_stranger(version: str, qos: int) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("want", [HEAD_ONLY, frozenset({Part.BODY})])
+@pytest.mark.parametrize("want", [ENVELOPE_ONLY, frozenset({Part.BODY})])
 def test_long_messages_are_read_in_pieces_and_arrive_whole(
     version: str, want: frozenset[Part]
 ) -> None:
@@ -235,8 +241,10 @@ def test_long_messages_are_read_in_pieces_and_arrive_whole(
     if want:
         assert received.bodies is not None
         assert list(received.bodies) == bodies
-    heads = envelope_bytes(received.head)
-    assert [head.tobytes() for head in heads] == [body[:ENVELOPE_BYTES] for body in bodies]
+    envelopes = byte_rows_of(received.envelope)
+    assert [envelope.tobytes() for envelope in envelopes] == [
+        body[:ENVELOPE_BYTES] for body in bodies
+    ]
 
 
 def test_at_qos_2_what_comes_again_before_its_release_is_not_given_on() -> None:
@@ -308,7 +316,7 @@ def test_what_is_no_mqtt_is_named(stream: bytes, problem: str) -> None:
 
 @pytest.mark.parametrize("size", [1001, 1 << 20])
 def test_a_message_that_is_larger_than_any_of_the_run_is_not_waited_for(size: int) -> None:
-    reader = PublishReader("3.1.1", LANE, Routes(["t"]), Arrivals(HEAD_ONLY, most_bytes=1000))
+    reader = PublishReader("3.1.1", LANE, Routes(["t"]), Arrivals(ENVELOPE_ONLY, most_bytes=1000))
     with pytest.raises(BadPacket, match=r"announced with .* 1000"):
         feed(reader, [publish("3.1.1", Kind(topic=b"t", size=size), 0, 1)[:100]])
 
@@ -323,7 +331,7 @@ def test_a_message_whose_start_never_ends_is_not_waited_for() -> None:
 def test_topics_of_any_number_and_length_keep_their_routes() -> None:
     long = "t/" + "x" * (codec.TOPIC_BYTES + 1)
     routes = Routes(["a/+", "t/+"])
-    arrivals = Arrivals(HEAD_ONLY)
+    arrivals = Arrivals(ENVELOPE_ONLY)
     reader = PublishReader("3.1.1", LANE, routes, arrivals)
     names = [f"a/{number}" for number in range(3000)] + [long, "t/" + "y" * 238]
     stream = b"".join(publish("3.1.1", Kind(topic=name.encode()), 0, 1) for name in names)
@@ -470,9 +478,9 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
     in_flight.on_packet = lambda kind, body: None
     first, expected = 0, {}
     for count in batches:
-        heads = empty_envelopes(count)
-        heads["sequence"] = np.arange(first, first + count)
-        found = in_flight.sent(envelope_words(heads))
+        envelopes = empty_envelopes(count)
+        envelopes["sequence"] = np.arange(first, first + count)
+        found = in_flight.sent(word_rows_of(envelopes))
         sequence = dict(zip(found.tolist(), range(first, first + count), strict=True))
         first += count
         shuffled = list(sequence)
@@ -499,7 +507,9 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
             feed(in_flight, pieces(completes, cuts))
         assert len(in_flight) == 0
     told = outcomes.take()
-    assert dict(zip(told.head["sequence"].tolist(), told.kind.tolist(), strict=True)) == expected
+    assert (
+        dict(zip(told.envelope["sequence"].tolist(), told.kind.tolist(), strict=True)) == expected
+    )
     assert len(told) == len(expected)
     assert set(told.lane.tolist()) == {LANE}
     assert set(told.at_ns.tolist()) == {7}
@@ -508,7 +518,7 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
 def test_what_is_open_when_a_lane_goes_is_unknown() -> None:
     outcomes = OutcomeRows()
     in_flight = InFlight(LANE, 10, outcomes)
-    in_flight.sent(envelope_words(empty_envelopes(4)))
+    in_flight.sent(word_rows_of(empty_envelopes(4)))
     in_flight.abandon(at_ns=5)
     told = outcomes.take()
     assert len(told) == 4
@@ -537,7 +547,7 @@ def test_any_acknowledgements_are_understood_or_refused(data: bytes, limit: int)
     outcomes = OutcomeRows()
     in_flight = InFlight(LANE, limit, outcomes)
     in_flight.on_packet = lambda kind, body: None
-    in_flight.sent(envelope_words(empty_envelopes(limit)))
+    in_flight.sent(word_rows_of(empty_envelopes(limit)))
     buffer = ReadBuffer(len(data))
     buffer.raw[:] = data
     with contextlib.suppress(BadPacket):

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.core.envelope import empty_envelopes, word_rows_of
 from bench_spark.transports.batches import I64
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
 from bench_spark.transports.sockets.buffers import ReadBuffer
 
 
-def heads(first: int, count: int) -> I64:
+def envelopes(first: int, count: int) -> I64:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(first, first + count)
-    return envelope_words(made)
+    return word_rows_of(made)
 
 
 class Ledger(InFlight):
@@ -36,7 +36,7 @@ class Ledger(InFlight):
         return self.settled()
 
     def settled(self) -> list[int]:
-        return list(self.outcomes.take().head["sequence"].tolist())
+        return list(self.outcomes.take().envelope["sequence"].tolist())
 
     def received(self, *identifiers: int) -> list[int]:
         """Those that are to be released."""
@@ -68,7 +68,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def send(self, data: st.DataObject) -> None:
         count = data.draw(st.integers(0, self.limit - len(self.open)))
-        found = self.ledger.sent(heads(self.next, count)).tolist()
+        found = self.ledger.sent(envelopes(self.next, count)).tolist()
         assert len(set(found)) == count
         assert not set(found) & self.open.keys()
         assert all(1 <= one <= self.limit for one in found)
@@ -109,23 +109,23 @@ TestConversation.settings = settings(deadline=None)
 @given(st.integers(1, 300) | st.sampled_from([1 << 14, 65535]))
 def test_all_identifiers_can_be_open_at_once_and_no_more(limit: int) -> None:
     ledger = Ledger(limit)
-    found = ledger.sent(heads(0, limit))
+    found = ledger.sent(envelopes(0, limit))
     assert np.array_equal(np.sort(found), np.arange(1, limit + 1))
     assert ledger.room == 0
     with pytest.raises(ValueError, match="0 identifiers"):
-        ledger.sent(heads(limit, 1))
+        ledger.sent(envelopes(limit, 1))
 
 
 def test_an_identifier_that_is_free_again_is_used_last() -> None:
     ledger = Ledger(4)
-    assert ledger.sent(heads(0, 2)).tolist() == [1, 2]
+    assert ledger.sent(envelopes(0, 2)).tolist() == [1, 2]
     ledger.settle(1)
-    assert ledger.sent(heads(2, 3)).tolist() == [3, 4, 1]
+    assert ledger.sent(envelopes(2, 3)).tolist() == [3, 4, 1]
 
 
 def test_once_full_there_is_no_room_until_a_quarter_is_free() -> None:
     ledger = Ledger(8)
-    ledger.sent(heads(0, 8))
+    ledger.sent(envelopes(0, 8))
     ledger.settle(5)
     assert ledger.room == 0
     ledger.settle(6)

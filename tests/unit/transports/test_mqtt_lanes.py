@@ -16,8 +16,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import envelope_bytes
-from bench_spark.transports.batches import HEAD_ONLY, Received
+from bench_spark.core.envelope import byte_rows_of
+from bench_spark.transports.batches import ENVELOPE_ONLY, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.connection import MqttConnection, read_buffer
 from bench_spark.transports.mqtt.consumers import PublishReader, Routes
@@ -66,7 +66,7 @@ class Lanes:
         self.version = version
         self.loop = Loop()
         stack.callback(self.loop.close)
-        self.arrivals = Arrivals(HEAD_ONLY)
+        self.arrivals = Arrivals(ENVELOPE_ONLY)
         self._clock = itertools.count(1)
         self._buffer = read_buffer()
         self.lanes = [self._open(stack, number) for number in range(count)]
@@ -114,16 +114,16 @@ def opened(count: int = LANES, version: str = "3.1.1") -> Iterator[Lanes]:
 
 def by_lane(received: Received, lanes: int) -> list[list[tuple[Any, ...]]]:
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(lanes)]
-    for lane, *rest, head in zip(
+    for lane, *rest, envelope in zip(
         received.lane.tolist(),
         received.route.tolist(),
         received.size.tolist(),
         received.redelivered.tolist(),
         received.tag.tolist(),
-        envelope_bytes(received.head),
+        byte_rows_of(received.envelope),
         strict=True,
     ):
-        rows[lane].append((*rest, head.tobytes()))
+        rows[lane].append((*rest, envelope.tobytes()))
     return rows
 
 
@@ -201,7 +201,7 @@ def _packets_end(stream: bytes, at: int, count: int) -> int:
 
 def heard_alone(version: str, number: int, stream: bytes) -> tuple[Any, ...]:
     """What a lane makes of all that it was sent, read at once."""
-    arrivals = Arrivals(HEAD_ONLY)
+    arrivals = Arrivals(ENVELOPE_ONLY)
     reader = reader_of(version, number, arrivals)
     told: list[tuple[int, bytes]] = []
     answers = bytearray()

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.config.protocols import Tcp
-from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import Envelopes, byte_rows_of, empty_envelopes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
+from bench_spark.transports.batches import ENVELOPE_ONLY, Batch, Part
 from bench_spark.transports.sockets.buffers import MOST_BYTES, Arrivals, ReadBuffer, Unreadable
 from bench_spark.transports.sockets.messages import bodies_of
 from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, parser_of
@@ -22,17 +22,17 @@ from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, p
 LENGTH, LINE = Tcp(), Tcp(framing="line")
 
 
-def heads(count: int) -> Envelopes:
+def envelopes(count: int) -> Envelopes:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(count)
     made["sent_ns"] = 10**18
     return made
 
 
-def load(tails: bytes | list[bytes], count: int, head_bytes: int = 0) -> Batch:
-    made = heads(count)
+def load(payloads: bytes | list[bytes], count: int, envelope_bytes: int = 0) -> Batch:
+    made = envelopes(count)
     lanes, routes = np.zeros(count, np.uint32), np.zeros(count, np.uint16)
-    return Batch(lanes, made, tails, routes, head_bytes=head_bytes)
+    return Batch(lanes, made, payloads, routes, envelope_bytes=envelope_bytes)
 
 
 class Reader:
@@ -75,21 +75,23 @@ def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
 
 @settings(deadline=None)
 @given(st.integers(1, 60), st.sampled_from([8, 32]), st.integers(0, 90), st.data())
-def test_messages_have_their_heads_whether_or_not_bodies_are_kept(
-    count: int, head_bytes: int, tail_bytes: int, data: st.DataObject
+def test_messages_have_their_envelopes_whether_or_not_bodies_are_kept(
+    count: int, envelope_bytes: int, payload_bytes: int, data: st.DataObject
 ) -> None:
-    sent = load(b"t" * tail_bytes, count, head_bytes)
+    sent = load(b"t" * payload_bytes, count, envelope_bytes)
     stream = bytes(framing_of(LENGTH).data(sent))
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=5))
     both = []
-    for want in (HEAD_ONLY, frozenset({Part.BODY})):
+    for want in (ENVELOPE_ONLY, frozenset({Part.BODY})):
         reader = Reader(LENGTH, want)
         reader.read(stream, cuts)
         both.append(reader.arrivals.take())
     for received in both:
-        rows = envelope_bytes(received.head)
-        assert np.array_equal(rows[:, :head_bytes], envelope_bytes(sent.head)[:, :head_bytes])
-        assert set(received.size.tolist()) == {head_bytes + tail_bytes}
+        rows = byte_rows_of(received.envelope)
+        assert np.array_equal(
+            rows[:, :envelope_bytes], byte_rows_of(sent.envelope)[:, :envelope_bytes]
+        )
+        assert set(received.size.tolist()) == {envelope_bytes + payload_bytes}
     assert both[0].bodies is None
     assert list(both[1].bodies or ()) == bodies_of(sent)
 
@@ -125,23 +127,23 @@ def test_a_length_of_eight_bytes_is_told_as_it_came(order: Literal["big", "littl
     st.lists(st.booleans(), min_size=1, max_size=4),
 )
 def test_padding_of_each_message_and_of_all_come_in_any_order(
-    count: int, head_bytes: int, tail_bytes: int, are_own: list[bool]
+    count: int, envelope_bytes: int, payload_bytes: int, are_own: list[bool]
 ) -> None:
     framing, random = framing_of(LENGTH), np.random.default_rng(count)
     for is_own in are_own:
         # Zeros, which padding of each message is written over.
-        sent = load(bytes(tail_bytes), count, head_bytes)
+        sent = load(bytes(payload_bytes), count, envelope_bytes)
         if is_own:
-            own = random.integers(0, 256, (count, tail_bytes), np.uint8)
-            sent = dataclasses.replace(sent, tail=own)
-        length = (head_bytes + tail_bytes).to_bytes(4)
+            own = random.integers(0, 256, (count, payload_bytes), np.uint8)
+            sent = dataclasses.replace(sent, payload=own)
+        length = (envelope_bytes + payload_bytes).to_bytes(4)
         assert bytes(framing.data(sent)) == b"".join(length + body for body in bodies_of(sent))
 
 
 @settings(deadline=None)
 @given(st.sampled_from(FRAMINGS), st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tcp: Tcp, data: bytes) -> None:
-    parser = parser_of(tcp, 4, Arrivals(HEAD_ONLY))
+    parser = parser_of(tcp, 4, Arrivals(ENVELOPE_ONLY))
     buffer = ReadBuffer(len(data))
     buffer.raw[:] = data
     with contextlib.suppress(Unreadable):
