@@ -14,10 +14,11 @@ shows, has the keys themselves. A key that was given and says otherwise is refus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench_spark.config.fields import ClientProperties
 from bench_spark.config.models import Scenario, merged
+from bench_spark.config.sections import Egress, Ingress
 from bench_spark.errors import ConfigurationError
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at_most_once", "at_least_once", "exactly_once"
@@ -146,3 +147,48 @@ _PROTOCOLS = {
     "kafka": (_kafka_contradictions, _kafka_keys),
     "mqtt": (_mqtt_contradictions, _mqtt_keys),
 }
+
+
+# -- limits that drop messages ---------------------------------------------------------------------
+
+
+class DroppingLimit(NamedTuple):
+    """A limit of a scenario's queues or topics by which a healthy broker may drop messages."""
+
+    kind: str
+    name: str
+    declared: Any
+    unit: str
+
+    @property
+    def value(self) -> float:
+        return float(self.declared)
+
+
+_LIMITS = {
+    "amqp": {
+        "x-max-length": "messages",
+        "x-max-length-bytes": "bytes",
+        "x-message-ttl": "milliseconds",
+        "x-expires": "milliseconds",
+    },
+    "kafka": {"retention.bytes": "bytes", "retention.ms": "milliseconds"},
+}
+_REFUSING = ("reject-publish", "reject-publish-dlx")
+"""What `x-overflow` makes of a queue that is full: nothing that was confirmed is dropped."""
+
+
+def dropping_limits(scenario: Scenario) -> Iterator[DroppingLimit]:
+    """Of all sections; those of another protocol than the broker's are ignored by the run."""
+    places: list[Scenario | Ingress | Egress] = [scenario, *scenario.ingress, *scenario.egress]
+    for place in places:
+        declared = {
+            "amqp": place.amqp.queue.arguments if place.amqp else {},
+            "kafka": place.kafka.topic.properties if place.kafka else {},
+        }
+        for kind, limits in _LIMITS.items():
+            refuses = declared[kind].get("x-overflow") in _REFUSING
+            for name, unit in limits.items():
+                is_refusing = refuses and name.startswith("x-max-length")
+                if name in declared[kind] and not is_refusing:
+                    yield DroppingLimit(kind, name, declared[kind][name], unit)

@@ -33,6 +33,7 @@ from bench_spark.agent.load import WriteOff
 from bench_spark.agent.protocol import Delivered, EventRow, Message, decode_rows
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageFile
+from bench_spark.config.delivery import dropping_limits
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.plan import Plan, has_to_settle, longest_warmup_seconds, timeline_of
@@ -141,6 +142,8 @@ class SilenceWatch:
         self._wiring = wiring = scenario.wiring
         self._is_watched = scenario.has_both_ends
         self._has_schedule = scenario.load.has_schedule
+        self._may_drop = any(True for _ in dropping_limits(scenario))
+        """What is missing may be gone: only what is confirmed in a silence is waited for."""
         self._knows_repeats = scenario.has_accounts
         """Small bodies that come twice count twice, and would seem to be all that was confirmed."""
         self._reported_ns = {
@@ -191,7 +194,12 @@ class SilenceWatch:
         if not self._looked_ns:
             grew[:] = False
         self._confirmations[~is_silent] = 0
-        self._since_ns[grew & (self._confirmations == 0)] = self._looked_ns
+        if self._has_schedule or self._may_drop or not self._knows_repeats:
+            begins = grew & (self._confirmations == 0)
+        else:
+            begins = is_silent & (self._confirmations == 0)
+            self._confirmations[begins & ~grew] = 1
+        self._since_ns[begins] = self._looked_ns or now_ns
         self._confirmations[grew] += 1
         if self._has_schedule:
             counts = grew & (self._confirmations >= FEWEST_CONFIRMATIONS)

@@ -23,6 +23,10 @@ _OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indetermin
 _SAME_MOMENT = "INTERVAL 2 MICROSECONDS"
 """How far apart the start of a tick and that of its phase may seem, as in
 `results/counts.py`."""
+_INSIDE = (
+    f" AND tick_start + {_SAME_MOMENT} >= measured_from"
+    f"\n         AND tick_start + {_SAME_MOMENT} < measured_until"
+)
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,11 @@ def _rates(document: Document, run: str) -> Query:
             "A phase with an open end is counted at the moment it ends, between two ticks.",
         )
     seconds = "(unix_micros(any_value(measured_until)) - unix_micros(any_value(measured_from)))"
-    inside = (
-        f" AND tick_start + {_SAME_MOMENT} >= measured_from"
-        f"\n         AND tick_start + {_SAME_MOMENT} < measured_until"
-    )
     send = receive = None
     if answer["send_rate"] is not None:
         send = _one_side("sent", "producer", " AND phase = 'measure'")
     if answer["receive_rate"] is not None:
-        receive = _one_side("received", "consumer", inside)
+        receive = _one_side("received", "consumer", _INSIDE)
     per_second = [
         f"{count} * 1e6D / {seconds} AS {name}" if count else f"NULL AS {name}"
         for count, name in ((send, "send_rate"), (receive, "receive_rate"))
@@ -127,13 +127,17 @@ def _counts(document: Document, run: str) -> Query:
     sums["bytes_sent"] = _one_side("bytes", "producer", measured)
     sums["bytes_received"] = _one_side("bytes", "consumer", measured)
     sums["unsent"] = f"greatest(0, {sums['due']} - {sums['sent']})"
+    if _has_open_end(document):
+        sums["late"] = "any_value(counts['late'])"
+    else:
+        sums["late"] = f"{sums['sent']} - {_one_side('sent', 'producer', measured + _INSIDE)}"
     answered = " - ".join(sums[name] for name in ("sent", "confirmed", "refused", "returned"))
     sums["unconfirmed"] = f"greatest(0, {answered})"
     known = {name: text for name, text in sums.items() if counts.get(name) is not None}
     columns = ",\n       ".join(f"{text} AS {name}" for name, text in known.items())
     return Query(
         "Counts",
-        f"SELECT {columns}\nFROM events WHERE run_id = {run}",
+        f"SELECT {columns}\nFROM events JOIN runs USING (run_id) WHERE run_id = {run}",
         {name: counts[name] for name in known},
     )
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.config.delivery import dropping_limits
 from bench_spark.config.models import Scenario
-from bench_spark.config.sections import Egress, Ingress
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import longest_warmup_seconds
 from bench_spark.results.counts import Counts, Rates, expected_deliveries
@@ -182,19 +181,6 @@ class Evidence:
         return trace_findings(self.facts, self.counts)
 
 
-_LIMITS = {
-    "amqp": {
-        "x-max-length": "messages",
-        "x-max-length-bytes": "bytes",
-        "x-message-ttl": "milliseconds",
-        "x-expires": "milliseconds",
-    },
-    "kafka": {"retention.bytes": "bytes", "retention.ms": "milliseconds"},
-}
-_REFUSING = ("reject-publish", "reject-publish-dlx")
-"""What `x-overflow` makes of a queue that is full: nothing that was confirmed is dropped."""
-
-
 def declared_limit(facts: RunFacts, sent: int, sent_bytes: int) -> str | None:
     """A limit in the scenario by which a healthy broker can have dropped messages in this run, in
     which so many were `sent`, warm-up included; None if there is none.
@@ -206,21 +192,9 @@ def declared_limit(facts: RunFacts, sent: int, sent_bytes: int) -> str | None:
     milliseconds = 1000 * (seconds + scenario.phases.drain_seconds)
     reached = {"messages": sent, "bytes": sent_bytes, "milliseconds": milliseconds}
     kinds = {str(broker.get("kind")) for broker in (facts.broker, *facts.brokers)}
-    places: list[Scenario | Ingress | Egress] = [scenario, *scenario.ingress, *scenario.egress]
-    for kind, sections in product(sorted(kinds), places):
-        declared = {
-            "amqp": sections.amqp and sections.amqp.queue.arguments,
-            "kafka": sections.kafka and sections.kafka.topic.properties,
-        }.get(kind)
-        if not declared:
-            continue
-        refuses = declared.get("x-overflow") in _REFUSING
-        for name, unit in _LIMITS.get(kind, {}).items():
-            is_of_length = name.startswith("x-max-length")
-            if name not in declared or (is_of_length and refuses):
-                continue
-            if 0 <= float(declared[name]) < reached[unit]:
-                return f"{name}={declared[name]}"
+    for limit in sorted(dropping_limits(scenario), key=lambda limit: limit.kind):
+        if limit.kind in kinds and 0 <= limit.value < reached[limit.unit]:
+            return f"{limit.name}={limit.declared}"
     return None
 
 

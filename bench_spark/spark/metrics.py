@@ -291,7 +291,7 @@ class RollingMetrics:
         """
         spark = self._spark
         events = read_table(spark, self._store, "events")
-        merged = self._merged(events.where(f.col("run_id") == self._application))
+        merged = _merged(self._store, events.where(f.col("run_id") == self._application))
         with _settings(spark, _PLAIN_EXECUTION):
             copies = [merged] * min(executors(spark), MOST_WARMED)
             arrow_table(reduce(DataFrame.unionAll, copies))
@@ -368,7 +368,7 @@ class RollingMetrics:
             .load(spark_uri(self._store.table_uri("events")))
         )
         writer = (
-            self._merged(events)
+            _merged(self._store, events)
             .writeStream.queryName("rolling-metrics")
             .option("checkpointLocation", self._checkpoint)
             .foreachBatch(self._on_batch)
@@ -386,10 +386,6 @@ class RollingMetrics:
         self._query_id = str(self._query.id)
         self._has_id.set()
         return self._query
-
-    def _merged(self, events: DataFrame) -> DataFrame:
-        merge = merge_files_on_executors if self._store.is_local else merge_on_executors
-        return merge(events)
 
     @property
     def _hadoop_conf(self) -> Any:
@@ -517,3 +513,8 @@ def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, earlier)
+
+
+def _merged(store: Store, events: DataFrame) -> DataFrame:
+    merge = merge_files_on_executors if store.is_local else merge_on_executors
+    return merge(events)

@@ -154,7 +154,8 @@ def test_producers_that_wait_for_a_silent_consumer_need_be_confirmed_only_once(m
 
 def test_consumers_have_nothing_to_receive_while_the_broker_holds_the_producers_back() -> None:
     """A limit of the queue has dropped some, so that these are missing for good."""
-    run = Deliveries(load={"mode": "maximum"})
+    limited = {"queue": {"arguments": {"x-max-length": 1000}}}
+    run = Deliveries(load={"mode": "maximum"}, amqp=limited)
     for _ in range(2 + run.timeline.warmup_ns // NANOSECONDS):
         run.pass_second({0: 1000}, {0: 990})
     for _ in range(7):
