@@ -1,11 +1,12 @@
 """The one loop that sends, receives, records and waits while a load runs.
 
-Everything happens in one thread: in the lab one thread for both ends beat two processes. The loop
-waits in a single place for lanes, link and the schedule at once.
+Everything happens in one thread, and the loop waits in a single place: for lanes, link and the
+schedule at once.
 
-`LoadLoop.run` has the parts of a run in their order; each part calls `_turn` until its condition to
-end is met. `producer.py` sends and settles messages, `consumer.py` receives them, `connections.py`
-follows lanes that are lost, blocked or full, and `reports.py` tells the driver how it goes.
+`LoadLoop.run` goes through the parts of a run in order; each part calls `_turn` until its end
+condition is met. `producer.py` sends messages and records their outcomes, `consumer.py` receives
+them, `connections.py` follows lanes that are lost, blocked or full, and `reports.py` sends progress
+and event rows to the driver.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ LATE_GRACE_NS = NANOSECONDS
 SHORTEST_SILENCE_NS = NANOSECONDS
 """A run that only consumes waits at least this long for a message that does not come."""
 STALL_NS = NANOSECONDS
-"""A turn waits for 20 ms at most, then works. An agent whose turns are this far apart was stopped,
-lacked CPU, or was held up by a call."""
+"""A turn waits for work, 20 ms at most. An agent whose turns are this far apart was stopped, lacked
+CPU, or was held up by a call."""
 DRAIN_MARGIN_NS = 2 * NANOSECONDS
-"""How much longer than the drain an agent waits for the driver's `drained`."""
+"""How much longer than its own drain an agent waits for the driver's command `drained`."""
 
 
 class LoadLoop:
@@ -73,28 +74,28 @@ class LoadLoop:
         self._late_ns = 0
         """How long after the announced moment the measured phase of this agent began."""
         self._has_enough = False
-        """Whether all agents have their samples."""
+        """Whether the driver has said that every pair of every agent has its samples."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
         self._may_end_ns = 0
-        """Production is not over before that."""
+        """Production cannot end before this time."""
         self._last_turn_ns = load.timeline.start_ns
         self._turns = 0
         self._measured_turns: list[tuple[int, int]] = []
-        """Moments at the begin and the end of the measured phase, with the turns until then."""
+        """First and latest housekeeping in the measured phase: when, and the turns until then."""
         self.stalls: list[tuple[int, int]] = []
-        """Beginning and end of each time in which this loop did not run."""
+        """Start and end of each time in which this loop did not run."""
         self.failure: BenchError | None = None
 
     @property
     def has_detached(self) -> bool:
-        """Whether all that was on its way to the consumers has arrived in the end."""
+        """Whether consumers, if any were attached, got all that was on its way to them."""
         return not self._is_attached or self._consumer.has_detached
 
     @property
     def turns_per_second(self) -> float | None:
-        """Of the measured phase: what a paced load costs is the number of turns."""
+        """In the measured phase. The CPU use of a paced load grows with it."""
         if len(self._measured_turns) < 2:
             return None
         (began_ns, before), (ended_ns, after) = self._measured_turns
@@ -107,7 +108,7 @@ class LoadLoop:
         self._wait_for_start()
         self._began_ns = self._now_ns()
         for role, signal in self._load.early_signals:
-            # It happened before the load, whose records begin now.
+            # It happened before the load, and event rows begin with the load.
             self._events.handle(replace(signal, at_ns=self._began_ns), role)
         if self._assignment.producers:
             with self._keeping_what_was_measured():
@@ -137,7 +138,7 @@ class LoadLoop:
             self._fail(error)
 
     def _fail(self, error: BenchError) -> None:
-        """Keep the first reason, report it, stop sending; what was measured stays."""
+        """Keep the first error, report it, and stop sending. What was measured stays."""
         if self.failure is None:
             self.failure = error
             self._link.send({"type": "failed", "kind": error.kind, "text": str(error)})
@@ -154,7 +155,7 @@ class LoadLoop:
             self._obey_commands()
 
     def _send(self, until_filled: bool = False) -> None:
-        """Send and receive until nothing more is to be sent, or every window is full."""
+        """Send and receive until production is over or, if so asked, until every window is full."""
         producer, now = self._producer, self._now_ns()
         self._look_when_it_may_end()
         while not (self._stopping or (until_filled and self._flow.is_filled)):
@@ -170,7 +171,7 @@ class LoadLoop:
             now = self._turn(wake_ns, now)
 
     def _look_when_it_may_end(self) -> None:
-        """Counts may end production at any time; where none do, only time does."""
+        """Set when production may end: at any time if a count ends it, else with the phase."""
         is_counted = self._has_enough or self._producer.has_quota
         self._may_end_ns = 0 if is_counted else self._timeline.measure_end_ns
 
@@ -185,8 +186,8 @@ class LoadLoop:
 
     def _fill(self) -> None:
         """Send until every window is full, before consumers are attached. The last transaction may
-        stay open: a window holds one whole one at least, and its consumption makes room for the
-        rest."""
+        stay open: a window holds at least one whole transaction, and once that is consumed there is
+        room for the rest of the open one."""
         self._send(until_filled=True)
         self._load.producers.flush(timeout_seconds=1.0)
 
@@ -197,15 +198,15 @@ class LoadLoop:
 
     def _settle_warmup(self, now: int) -> None:
         """Once the measured phase has begun, wait until the broker has confirmed the warm-up.
-        Otherwise measured messages would queue behind those that a client has buffered."""
+        Otherwise measured messages would queue behind those of the warm-up in a client's buffer."""
         if now >= self._timeline.measure_start_ns:
             self._load.producers.commit()
             self._await_confirmations()
             self._first_measured_ns = self._now_ns()
 
     def _await_confirmations(self) -> None:
-        """Where a number of messages is only published, wait until the broker has confirmed them
-        all: until then some may be in a client's buffer, which is filled faster than sent."""
+        """In a run that only publishes a given number of messages, wait until the broker has
+        confirmed them all: a client's buffer is filled faster than it is sent."""
         if not (self._load.confirms and self._publishes_a_number):
             return
         producers, deadline = self._load.producers, self._now_ns() + self._timeline.drain_ns
@@ -233,7 +234,7 @@ class LoadLoop:
         ended_ns = self._now_ns()
         self._reports.production_ended(ended_ns)
         self._consumer.end_sampling()
-        # Progress is sent first: with the report the driver takes the last progress as final.
+        # Progress goes first: the driver takes the last progress before this report as final.
         self._reports.send_progress()
         report(
             self._link,
@@ -265,8 +266,9 @@ class LoadLoop:
     # -- one turn --------------------------------------------------------------------------------
 
     def _turn(self, wake_ns: int, now: int) -> int:
-        """Wait for work, until `wake_ns` at most; then receive, settle and obey the driver. Takes
-        the time and returns it, so that nobody reads it again after doing nothing."""
+        """Wait for work, until `wake_ns` at most; then receive, collect outcomes and obey the
+        driver. Takes the current time and returns it as it is afterwards, so that callers need not
+        read the clock after a turn that did nothing."""
         consumer = self._consumer
         wait_ns = min(wake_ns, consumer.wake_ns) - now
         wait_seconds = min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS if wait_ns > 0 else 0
@@ -330,7 +332,7 @@ class LoadLoop:
     # -- house-keeping ---------------------------------------------------------------------------
 
     def _keep_house(self, now: int) -> None:
-        """What is looked at twenty times a second."""
+        """Periodic work, twenty times a second."""
         self._events.handle_all()
         if self._reports.send_what_is_due(now):
             self._close_ticks(now)
@@ -346,9 +348,9 @@ class LoadLoop:
             self._measured_turns[1:] = [(now, self._turns)]
 
     def _look_for_stall(self, now: int) -> None:
-        """Windows that do not move will not move any more."""
+        """Fail when windows have not moved for so long that they never will."""
         down, consumers_down = self.outages.count_down(), self.outages.count_down(CONSUMER)
-        # To be attached is a step forward, too: it may take long.
+        # Attaching counts as progress, too: it may take long.
         moved = self._backlog.sent + self._is_attached
         if self._flow.has_stalled(now, moved, down, consumers_down) and not self._stopping:
             what = "the window is stalled: no message of this agent arrived"

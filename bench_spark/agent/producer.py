@@ -1,10 +1,12 @@
-"""Sends messages: when and how many, by the schedule or as fast as quota, backlog and broker allow;
-numbered and stamped in batches; recorded as far as they were accepted, with what became of them.
+"""Sends messages: decides when and how many, numbers and stamps them in batches, hands the batches
+to the transport, and records what it accepted and what became of it.
 
-The flow chooses which messages are next. In mode `request` a sender waits for the arrival of its
-last message. Arrivals of the agent's own messages release its senders at once; those of other
-agents' messages are reported to the driver, all of one call together, which forwards them to the
-senders' agents.
+How many is limited by the schedule, if there is one, and by quota, backlog and broker. The flow
+chooses which messages are next.
+
+In mode `request` a sender waits for the arrival of its last message. Arrivals of this agent's own
+messages release its senders at once. Arrivals of other agents' messages are reported to the driver,
+once per read, and the driver forwards them to the senders' agents.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from bench_spark.plan import Assignment
 from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes
 
 REFUSED_WAIT_NS = 5_000_000
-"""How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
-room again, and trying in vain takes CPU from the broker."""
+"""How long to wait, at most, before trying again after a socket or the backlog was full: both wake
+the loop when they have room, and trying in vain takes CPU from the broker."""
 BATCH_BYTES = 256 * 1024
 BATCH_MESSAGES = 1024
 
@@ -54,7 +56,7 @@ class LoadProducer:
         self._flow = flow
         self._requests = flow if isinstance(flow, RequestFlow) else RequestFlow(())
         self.awaits_arrivals = flow is self._requests
-        """Whether senders wait for their own messages, here or in other agents."""
+        """Whether senders wait for their own messages to arrive, here or at other agents."""
         self._patience_ns = round(assignment.scenario.load.request_timeout_seconds * NANOSECONDS)
         self._backlog = backlog
         self._events = events
@@ -62,7 +64,7 @@ class LoadProducer:
         self._codecs = load.codecs
         self._tracers = load.tracers
         self.pacer = pacer_for(assignment, timeline, flow)
-        # How many may be sent in the measured phase of a load without a schedule.
+        # How many may be sent in the measured phase: `load.messages`, in a load without a schedule.
         self.has_quota = assignment.messages is not None and assignment.schedule is None
         self._quota = assignment.messages or 0
         self._limits = self._find_limits()
@@ -73,32 +75,32 @@ class LoadProducer:
         self._envelopes["run_tag"] = assignment.run_tag
         self._envelope_words = word_rows_of(self._envelopes)
         self._lanes = np.zeros(most, np.uint32)
-        # The only destination of every producer.
+        # Every producer has one destination, whose index among the lane's own is 0.
         self._routes = np.zeros(most, np.uint16)
         self._batches: dict[int, Batch] = {}
-        """By the number of their messages: every batch has the same memory."""
+        """By number of messages. All batches are views of the same arrays."""
         self._batch_complete_ns = self.pacer.batch_complete_ns(0, 0)
         self.next_ns = self._batch_complete_ns
-        """Before that there is nothing to send. After a refusal it is not worth while to try again
-        until then, unless the producers' descriptor is readable, or somebody is free."""
+        """Before this time there is nothing to send. After a refusal, nothing is tried again before
+        it, unless the producers' descriptor is readable or, in mode `request`, a sender is free."""
         self._set_size(0)
 
     def _set_size(self, at_ns: int) -> None:
-        """Bodies as they are sent from this moment on."""
+        """Set the size of bodies sent from this moment on."""
         self._body_bytes, self._next_size_ns = self._sizes.at(at_ns)
         self._batch_messages = _batch_messages(self._body_bytes)
-        """As many as are sent at once."""
+        """The most messages that are sent in one batch."""
         self._batches.clear()
         self._bodies.set_size(self._body_bytes, self._batch_messages)
 
     def measured_phase_moved(self) -> None:
-        """Sizes that change with the measured phase change at other moments now."""
+        """Sizes change at moments of the measured phase, so these have moved as well."""
         self._set_size(self._now_ns())
 
     # -- when and how many -----------------------------------------------------------------------
 
     def _find_limits(self) -> tuple[Callable[[int], int], ...]:
-        """What may allow fewer messages than are ready and fit into a batch, at a moment."""
+        """Functions of the time, each of which may allow fewer messages than a batch holds."""
         limits: list[Callable[[int], int]] = []
         if self._backlog.is_bounded:
             limits.append(lambda now: self._backlog.room(self._body_bytes))
@@ -107,10 +109,10 @@ class LoadProducer:
         return tuple(limits)
 
     def produce(self, now: int) -> int:
-        """Send what may go now, which is not before `next_ns`; when to come back.
+        """Send what may go now; called once `next_ns` has come. Returns when to come back.
 
-        On a schedule nothing is sent before the last message of the next batch is due. Without
-        that, every arrival that wakes the loop would send what fell due since the last, one message
+        On a schedule nothing is sent before the last message of the next batch is due. Otherwise
+        every arrival that wakes the loop would send what fell due since the last one, one message
         at a time.
         """
         due = self.pacer.due(now)
@@ -123,7 +125,7 @@ class LoadProducer:
                 return now + REFUSED_WAIT_NS
             accepted = self._send(wanted)
             if not accepted:
-                # A lane is full, or down, and then the others go on without it.
+                # A lane is full or down. If it is down, the other lanes go on without it.
                 self._events.handle_refusal(now)
                 return now + REFUSED_WAIT_NS
             if accepted < ready:
@@ -134,7 +136,7 @@ class LoadProducer:
     def quota_left(self, now: int) -> int:
         """What `load.messages` still allows in the measured phase, where it bounds the load."""
         if now < self._timeline.measure_start_ns:
-            # No more than that at once: the phase may change before the batch is stamped.
+            # No more than that in one batch: the phase may begin before the batch is stamped.
             return self._quota
         if self._sent_before_measure is None:
             self._sent_before_measure = int(self._recorder.sent_by_lane[WARMUP].sum())
@@ -143,7 +145,8 @@ class LoadProducer:
     # -- one batch -------------------------------------------------------------------------------
 
     def _send(self, wanted: int) -> int:
-        """How many were accepted. What full lanes held back is tried without them."""
+        """Send a batch; returns how many messages were accepted. If full lanes refused all of them,
+        tries again with the other lanes."""
         while True:
             messages = self._flow.next_batch(self._envelope_words, self._lanes, wanted)
             if not messages:
@@ -167,8 +170,8 @@ class LoadProducer:
                 self._note_accepted(batch, accepted, sent_ns)
                 return accepted
             if not makes_way:
-                # Arrivals go on waking the loop; only the producers' own descriptor is worth a new
-                # try.
+                # Arrivals still wake the loop; only the producers' own descriptor is a reason to
+                # try again.
                 self.next_ns = sent_ns + REFUSED_WAIT_NS
                 return 0
 
@@ -201,7 +204,7 @@ class LoadProducer:
     # -- what became of them ---------------------------------------------------------------------
 
     def collect_outcomes(self) -> None:
-        """Record outcomes; producers that refused messages may have room again."""
+        """Record outcomes. Producers that refused messages may be able to take some again."""
         self.next_ns = self._batch_complete_ns
         outcomes = self._producers.outcomes()
         if not len(outcomes.rows):
@@ -215,7 +218,7 @@ class LoadProducer:
             self._free(outcomes, failures)
 
     def _free(self, outcomes: Outcomes, failures: int) -> None:
-        """A message that came back frees its place in the backlog and in the window."""
+        """Messages that came back free their places in the backlog and in the windows."""
         self._backlog.freed += failures
         envelope = outcomes.envelope[
             np.isin(outcomes.kind, (OutcomeKind.REFUSED, OutcomeKind.RETURNED))
@@ -227,7 +230,7 @@ class LoadProducer:
     # -- senders that wait for their own messages ------------------------------------------------
 
     def arrived(self, envelope: Envelopes) -> None:
-        """Messages that this agent has received, in mode `request`."""
+        """Handle messages that this agent has received, in mode `request`."""
         producer, sequence = envelope["producer"], envelope["sequence"]
         self.released(producer, sequence)
         is_elsewhere = ~self._requests.are_here(producer)
@@ -239,7 +242,7 @@ class LoadProducer:
             self._link.send({"type": "arrived", **numbers})
 
     def released(self, producer: npt.ArrayLike, sequence: npt.ArrayLike) -> None:
-        """Messages that were received, here or elsewhere."""
+        """Release the senders of messages that were received, here or by another agent."""
         lane, envelope = self._requests.arrived(producer, sequence)
         if not len(lane):
             return
@@ -248,7 +251,7 @@ class LoadProducer:
             self._send_at_once()
 
     def give_up(self, now: int) -> None:
-        """Senders whose message has not arrived for too long go on without it."""
+        """Release senders whose message has not arrived within `load.request_timeout_seconds`."""
         if not self.awaits_arrivals:
             return
         given_up = self._requests.give_up(now - self._patience_ns)
@@ -257,7 +260,7 @@ class LoadProducer:
             self._send_at_once()
 
     def _send_at_once(self) -> None:
-        """Somebody is free for whom something is due: it does not wait for the next batch."""
+        """A sender is free and a message is due: do not wait until the next batch is complete."""
         self.next_ns = self._batch_complete_ns = 0
 
 

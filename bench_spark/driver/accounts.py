@@ -1,18 +1,18 @@
-"""What the agents' reports add up to: where every message went, and how the agents fared.
+"""Adds up the agents' reports: where every message went, and how the agents themselves fared.
 
-The unit is the expected delivery, a message for a subscription; a fan-out has several of each
-message, and each has its own fate:
+The unit is the expected delivery: one message for one subscription. In a fan-out a message has
+several, and each has its own fate:
 
     sent x copies = received_once + failed + left_in_broker + lost + indeterminate
     received = received_once + duplicates
 
-Agents report which sequence numbers they saw as sets, and the driver unites them, so a duplicate in
-one agent cannot hide a loss in another. *Lost* is a claim about the broker and made only where it
-holds: the message was confirmed (or confirms were not used), it was not received, and nothing is
-left for its subscription. Where that cannot be known the message is *indeterminate*.
+Agents report the sets of sequence numbers that they received, and the driver unites them, so a
+duplicate in one agent cannot hide a loss in another. *Lost* is a claim about the broker and made
+only where it holds: the message was confirmed (or confirms were not used), it was not received, and
+nothing is left for its subscription. Where that cannot be known the message is *indeterminate*.
 
-How the agents themselves fared: their CPU, their machines, their clocks. Gathered from the rows
-they send, because a result is worth only as much as its generator.
+The agents' CPU use, hosts and clocks are gathered from the event rows that they send, because a
+result is worth only as much as its generator.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class Sent:
 
 @dataclass(frozen=True)
 class Accounts:
-    """All but `sent` count deliveries."""
+    """Of the measured phase. `sent` counts messages, the other counts are of deliveries."""
 
     sent: int = 0
     """Messages."""
     received_once: int = 0
     failed: int = 0
-    """Of messages that were refused or returned, and not received all the same."""
+    """Of messages that were refused or returned, and did not arrive all the same."""
     left_in_broker: int = 0
     lost: int = 0
     indeterminate: int = 0
     missing: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Per producer the first ranges of sequence numbers that never arrived, at one of its
-    subscriptions."""
+    """By producer, the first ranges of sequence numbers that one of its subscriptions never
+    received."""
     copies: int = 1
     unexpected: int = 0
-    """Numbers received that their producers have not sent, as far as no agent could know that when
-    they arrived."""
+    """Received sequence numbers that their producers have not sent, without those that an agent
+    recognised as such on arrival."""
     is_reported: bool = True
-    """Whether every agent has reported which numbers it received; one that was killed has not."""
+    """Whether every agent has reported which numbers it received. A killed agent has not."""
 
     @property
     def settled(self) -> int:
@@ -76,10 +76,10 @@ class Accounts:
 
 
 def completed(known: Accounts, sent: int, received: int, duplicates: int) -> Accounts:
-    """The accounts where agents ended without a report, by what the events have counted.
+    """Complete the accounts where agents ended without a report, by the counts in `events`.
 
-    Each agent has counted its own duplicates apart; what two agents received of one message is
-    counted twice here, but never as more than was sent. What became of the others nobody knows.
+    Each agent has excluded its own duplicates. A message that two agents received is counted twice
+    here, but the sum never exceeds what was sent. All other deliveries are indeterminate.
     """
     others = known.failed + known.left_in_broker + known.lost
     open_deliveries = max(0, sent * known.copies - others)
@@ -120,9 +120,9 @@ class Ledger:
         is_complete: bool,
         before: Mapping[int, int | None] | None = None,
     ) -> Accounts:
-        """`depths`: messages left per subscription (None or absent: unknown); `before`: those that
-        were there before the load. `is_complete`: every consumer reported, and all that was on its
-        way has arrived, so a message that nobody reported was not received."""
+        """`depths`: messages left per subscription (None or absent: unknown). `before`: how many of
+        them were there before the load. `is_complete`: every consumer reported, and all that was on
+        its way has arrived, so a message that is in no report was not received."""
         of_others = before or {}
         parts = [
             self._subscription(
@@ -182,8 +182,8 @@ class Ledger:
             missing[sent.producer] = self._received.missing(group, first, end)
         if depth is None:
             return Accounts(0, received_once, failed, 0, 0, sure + unsure, missing)
-        # What is still in the broker is not lost: it excuses confirmed messages first. Of what was
-        # there before, nobody knows whether it has been received, or is what is left.
+        # What is still in the broker is not lost: it is set against confirmed messages first. Of
+        # messages that were there before, it is unknown whether they were received or are left.
         most_left = min(depth, sure + unsure)
         left = min(max(0, depth - of_others), sure + unsure)
         lost = max(0, sure - most_left)
@@ -199,12 +199,12 @@ class Ledger:
 
 
 SHORTEST_TICK_SECONDS = 0.5
-"""Ticks cut shorter than this say little about CPU use."""
+"""Shorter ticks, which were cut off, say little about CPU use."""
 
 
 @dataclass
 class ClockError:
-    """How wrong an agent's clock may be: its tightest bound, and the drift that is proved."""
+    """How wrong an agent's clock may be: its tightest bound, and the most drift beyond a bound."""
 
     bound_ns: int
     drift_ns: int = 0
@@ -216,7 +216,7 @@ class ClockError:
 
 @dataclass
 class AgentHealth:
-    """What the agents' rows say of the agents themselves."""
+    """What event rows say of the agents that sent them: CPU use, hosts, clocks."""
 
     busiest_share: float | None = None
     cpu_seconds: dict[int, float] = field(default_factory=dict)
@@ -257,7 +257,7 @@ def uses_confirms(control: RunControl) -> bool:
 
 def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
     """Where every message went; None if the load never began, if the run has one end only, or if
-    bodies carry no sequence."""
+    bodies carry no sequence number."""
     if not plan.scenario.has_accounts or control.start_at_ns is None:
         return None
     ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
@@ -288,10 +288,10 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
 
 
 def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tuple[None, None]:
-    """Beginning and end of the measured phase, in seconds since the epoch; None if it never began.
+    """Start and end of the measured phase in seconds since the epoch; both None if it never began.
 
-    It ends early when all messages are sent. Where a run has one end only and a number of messages
-    ends it, it lasts from the first of them to the last, so that waiting before and after is no
+    It ends early when all messages are sent. Where a run has one end only, and ends after a number
+    of messages, the phase lasts from the first of them to the last: waiting before and after is no
     part of it.
     """
     timeline = control.timeline
@@ -304,7 +304,7 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
         if "produced" in state.reports
         and (plan.assignments[agent].producers or plan.scenario.only_consumes)
     ]
-    # Agents that were killed have not said when they ended: at the latest when that was noticed.
+    # Killed agents have not reported when they ended: by the time at which that was noticed.
     latest_ns = timeline.measure_end_ns if control.stopped_at_ns is None else control.stopped_at_ns
     until_ns = min(timeline.measure_end_ns, max(ended, default=latest_ns))
     if plan.scenario.only_publishes:
@@ -321,7 +321,7 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
         if spans:
             until_ns = max(last for _, last in spans)
             first_ns = min(first for first, _ in spans)
-            # All at once is no time at all: then the wait for them counts.
+            # Received all at once they span no time: then the wait for them counts.
             start_ns = first_ns if first_ns < until_ns else start_ns
     return start_ns / NANOSECONDS, max(until_ns, start_ns) / NANOSECONDS
 
@@ -334,10 +334,11 @@ class Counted(NamedTuple):
 
 
 def counted_while_measured(plan: Plan, control: RunControl) -> Counted | None:
-    """What was sent and received until a measured phase with an open end was over.
+    """Messages sent and received by the end of a measured phase with an open end.
 
-    As the agents counted it at that moment: events count by the second, and the last second goes on
-    into the drain. None where the phase has its planned length, or an agent has not said.
+    Agents count these at that moment, because events count by the second, and the last second goes
+    on into the drain. None where the phase has its planned length, or where an agent has not
+    reported.
     """
     if not plan.scenario.has_both_ends or not has_open_end(plan.scenario):
         return None
@@ -358,7 +359,7 @@ class AgentSamples(NamedTuple):
 
 
 def samples_of(plan: Plan, control: RunControl) -> tuple[AgentSamples, ...] | None:
-    """The samples of every agent that has closed its lanes; None where none were to be taken."""
+    """The samples of every agent that has closed its lanes; None where none were wanted."""
     if not plan.scenario.sampling.samples:
         return None
     return tuple(
@@ -375,7 +376,7 @@ def samples_of(plan: Plan, control: RunControl) -> tuple[AgentSamples, ...] | No
 def stalled_seconds(
     stalls: Sequence[tuple[int, int]], measured: tuple[float | None, float | None]
 ) -> float:
-    """How long an agent stood still within the measured phase, by its report of when it did."""
+    """How long an agent did not run within the measured phase, by its own report of stalls."""
     measured_from, measured_until = measured
     if measured_from is None or measured_until is None:
         return 0.0
@@ -386,7 +387,7 @@ def stalled_seconds(
 
 
 def silences_of(control: RunControl, measured_from: float | None) -> tuple[dict[str, Any], ...]:
-    """Consumers that got nothing for too long: who, since when in the measured phase, how long."""
+    """Consumers that received nothing for too long: which, when in the measured phase, how long."""
     return tuple(
         {
             "consumers": list(silence.consumers),
@@ -403,7 +404,7 @@ def agent_entry(
     health: AgentHealth,
     measured: tuple[float | None, float | None],
 ) -> dict[str, Any]:
-    """One agent in the result: where it ran, what it did, how well it kept time."""
+    """One agent in the result: where it ran, what it sent and received, how well it kept time."""
     state = control.agents[agent]
     probed = state.reports.get("probed", {})
     closed = state.reports.get("closed", {})

@@ -1,8 +1,10 @@
-"""Audits a run: whether its numbers can be trusted, and whether broker or generator was the limit.
+"""Audits a run: whether its numbers can be trusted, and what was the limit: the broker, the
+generator, or a host that they share.
 
-Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` only informs.
-`checks.py` has what they read (`Evidence`) and those of what became of the messages; here are those
-of rates, time and CPU, the table of all (`CHECKS`), and `judge`: status, reasons and exit code.
+Each check is a verdict with a sentence that explains it. `fail` makes the run degraded, `warn` only
+informs. Here are the checks of rates, time and CPU, the list of all checks (`CHECKS`), and `judge`,
+which derives status, reasons and exit code. What checks read (`Evidence`), and the checks of what
+became of the messages, are in `checks.py`.
 """
 
 from __future__ import annotations
@@ -51,31 +53,32 @@ def judge(facts: RunFacts, checks: list[Check]) -> tuple[str, list[str], int]:
 MOST_UNSENT = 0.001
 """Share of due messages that may stay unsent before the schedule counts as missed."""
 BUSY_CORE = 0.9
-"""Share of one core above which an agent's single thread may be what was slow."""
+"""Share of one core from which on an agent's single thread may be the limit."""
 BUSY_HOST = 0.9
-"""Share of all cores of a host above which what runs there competes for them."""
+"""Share of a host's CPU from which on everything that runs there competes for it."""
 NOTICEABLE_CORES = 0.2
-"""CPU use of Spark itself from which on it is named as a load of a busy host."""
+"""CPU use of Spark itself, in cores, from which on the audit names it on a busy host."""
 RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
+"""Share of the link's speed from which on bodies alone nearly fill it."""
 PILED_UP_US = 1_000_000
-"""A median latency from which on there is a backlog: no broker that keeps up has it."""
+"""A median latency from which on there must be a backlog: no broker that keeps up has it."""
 MOST_STALLED = 0.05
-"""Share of the measured phase for which an agent may have stood still."""
+"""The check fails if an agent did not run for a larger share of the measured phase."""
 MOST_NAMED = 3
-"""Agents, connections or hosts that one sentence names."""
+"""The most agents, connections or hosts that one sentence names."""
 LARGEST_DIFFERENCE = 0.02
-"""Between the rates of sending and receiving, as a share: up to this, the check passes."""
+"""Between the rates of sending and receiving, as a share of the first: up to this it passes."""
 MOST_ABOVE = 0.1
 """Share by which the receive rate may exceed the send rate; beyond it the check fails, because the
 throughput is that of a backlog or of repeats."""
 AT_THE_EDGES_SECONDS = 0.25
-"""An excess of no more than what is sent in this time does not fail the check: so much may be under
+"""The check does not fail if the excess is at most what is sent in this time: so much may be on its
 way when the phase begins, and of a short phase that is a large share."""
 
 
 def audit(run: Evidence) -> list[Check]:
-    """All checks of a run, in the order in which they are shown."""
+    """All checks of a run, in the order in which reports list them."""
     return [check for checks in CHECKS for check in checks(run)]
 
 
@@ -100,7 +103,7 @@ def _schedule(run: Evidence) -> Iterator[Check]:
 
 
 def _backlog(run: Evidence) -> Iterator[Check]:
-    """A median latency of seconds at a steady rate means that messages queue up somewhere."""
+    """At a steady rate a median latency of seconds means that messages queue up somewhere."""
     median_us = _median_us(run) or 0
     if run.scenario.load.mode == "rate" and median_us >= PILED_UP_US:
         yield warning(
@@ -153,7 +156,7 @@ def _generator(run: Evidence) -> Iterator[Check]:
 
 
 def _stalls(run: Evidence) -> Iterator[Check]:
-    """An agent whose loop does not run sends and receives late, whatever the broker does."""
+    """An agent whose loop did not run sent and received late, whatever the broker did."""
     stalled = [(one["agent"], one.get("stalled_seconds") or 0.0) for one in run.generator.agents]
     longest = sorted((one for one in stalled if one[1]), key=lambda one: -one[1])
     if not longest:
@@ -298,7 +301,7 @@ def _rates(run: Evidence) -> Iterator[Check]:
 
 
 def _repeats(run: Evidence) -> Iterator[Check]:
-    """Without sequence numbers only the totals show that messages came more than once."""
+    """Warn of duplicates. Without sequence numbers only the totals show them."""
     duplicates = run.count("duplicates")
     if run.is_too_much(duplicates, run.expected):
         yield warning("repeats", f"{duplicates} messages came more than once")
@@ -313,7 +316,7 @@ def _repeats(run: Evidence) -> Iterator[Check]:
 
 
 def _kernels(run: Evidence) -> Iterator[Check]:
-    # Runs stored before kernels were compiled do not say.
+    # Runs that were stored before kernels were compiled lack the key.
     hosts = [host for host in run.hosts if not host.get("has_compiled_kernels", True)]
     if hosts:
         named = ", ".join(str(host.get("host")) for host in hosts[:MOST_NAMED])

@@ -25,8 +25,8 @@ ItemT = TypeVar("ItemT")
 
 
 class Part(Enum):
-    """What a message has besides its envelope. Which of them a protocol has:
-    `Capabilities.parts`."""
+    """What consumers hand over of a message, where it is wanted, besides the envelope in
+    `Received.rows`. `Capabilities.parts` says which parts a protocol has."""
 
     BODY = "body"
     KEY = "key"
@@ -40,35 +40,36 @@ Payloads = bytes | U8 | Sequence[bytes]
 array for each, or bytes of any length for each."""
 
 Headers = Mapping[str, bytes]
-"""Of one message: values by name. Text is UTF-8; where a name comes twice, its last value."""
+"""Of one message: values by name. Text is UTF-8. Of several values of one name, the last one."""
 
 
 @dataclass
 class Batch:
-    """Messages to send, in order. Body = envelope (cut to the body's size) + payload.
+    """Messages to send, in order. Body = first `envelope_bytes` of the envelope + payload.
 
-    With `envelope_bytes` 0 the payloads are whole bodies. The envelopes still say which message is
-    which, and come back in its outcome.
+    With `envelope_bytes` 0 the payloads are whole bodies. The envelopes are not sent then, but say
+    which message is which and come back in the outcomes.
 
-    The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
+    The agent owns the arrays and reuses them after `send`: a transport copies what it keeps.
     """
 
     lane: U32
     envelope: Envelopes
     payload: Payloads
-    """Shared by all (frames may be cached), or one per message."""
+    """One for all messages (a transport may cache whole frames), or one per message."""
     route: U16
     keys: Sequence[bytes] | None = None
     envelope_bytes: int = 32
-    """How many bytes of each envelope go into the body: 32, fewer for tiny bodies, or none."""
+    """How much of each envelope is sent: 32 bytes, 8 (the send time) in smaller bodies, or none."""
     headers: Sequence[Headers] | None = None
-    """Only for protocols that have them (`Part.HEADERS`); MQTT takes text only."""
+    """Only for protocols that have them (`Part.HEADERS`). MQTT takes text only."""
     sizes: U32 | None = None
-    """Of the bodies, for the agent's own books, where they differ."""
+    """Body sizes, for the agent's own counts, where they differ."""
     hashes: I64 | None = None
-    """Of the bodies' contents, likewise, where they are asked for."""
+    """Of the bodies' contents, for the agent as well, where the scenario asks for them."""
     envelope_words: I64 = field(init=False, repr=False, compare=False)
-    """The same memory as `envelope`, as kernels take it that are called for a few messages."""
+    """The same memory as `envelope` in rows of four words, for kernels that are called for a few
+    messages."""
 
     def __post_init__(self) -> None:
         self.envelope_words = word_rows_of(self.envelope)
@@ -77,7 +78,8 @@ class Batch:
         return len(self.envelope)
 
     def fits(self, most_bytes: int) -> bool:
-        """Whether it is certain, without a look at each, that the bodies have no more in all."""
+        """Whether the bodies have at most so many bytes in all; False if only a look at each body
+        could tell."""
         payload = self.payload
         payload_bytes = len(payload) if type(payload) is bytes else common_payload_bytes(payload)
         return (
@@ -86,7 +88,7 @@ class Batch:
         )
 
     def part(self, start: int, end: int) -> Batch:
-        """Some messages that follow each other (views, no copies of envelopes)."""
+        """Some consecutive messages (views, no copies of envelopes)."""
         return Batch(
             lane=self.lane[start:end],
             envelope=self.envelope[start:end],
@@ -121,7 +123,7 @@ class Batch:
 
 
 def payloads_at(payloads: Payloads, places: I64) -> Payloads:
-    """Those of some messages, in that order."""
+    """The payloads of some messages, in that order."""
     if isinstance(payloads, bytes):
         return payloads
     if isinstance(payloads, np.ndarray):
@@ -131,7 +133,7 @@ def payloads_at(payloads: Payloads, places: I64) -> Payloads:
 
 
 def each_payload(payloads: Payloads) -> Iterable[bytes]:
-    """One after the other; a payload that all share comes again without end."""
+    """Payloads one after the other; one that all messages share is repeated without end."""
     if isinstance(payloads, bytes):
         return repeat(payloads)
     if isinstance(payloads, np.ndarray):
@@ -140,7 +142,7 @@ def each_payload(payloads: Payloads) -> Iterable[bytes]:
 
 
 def common_payload_bytes(payloads: Payloads) -> int | None:
-    """How long all of them are, where that is certain without a look at each."""
+    """The length that all payloads have, or None if only a look at each could tell."""
     if isinstance(payloads, bytes):
         return len(payloads)
     return payloads.shape[1] if isinstance(payloads, np.ndarray) else None
@@ -159,21 +161,22 @@ OUTCOME_DTYPE = np.dtype(
         ("envelope", ENVELOPE_DTYPE),
         ("lane", "<u4"),
         ("kind", "u1"),
-        # A field, and no gap: numpy leaves gaps out where it joins arrays, and kernels are compiled
-        # for one layout.
+        # Explicit padding: numpy drops implicit gaps where it joins arrays, and kernels are
+        # compiled for one layout.
         ("unused", "u1", (3,)),
     ]
 )
-"""What became of a message sent earlier, with the envelope it was sent with; kind: OutcomeKind."""
+"""What became of a message sent earlier, with the envelope that it was sent with. `kind` is an
+OutcomeKind."""
 
 
 @dataclass
 class Outcomes:
     rows: Rows
-    """Of OUTCOME_DTYPE; a view until the next call."""
+    """Of OUTCOME_DTYPE; a view, valid until the next call."""
     answers: Sequence[bytes] | None = None
-    """What the peer answered to each, where the protocol has answers and the scenario wants them;
-    empty where there was none."""
+    """What the peer answered to each message, where the protocol has answers and the scenario wants
+    them; empty for messages without an answer."""
 
     @classmethod
     def of_columns(
@@ -227,10 +230,9 @@ RECEIVED_DTYPE = np.dtype(
 """A message received: 64 bytes, which kernels write and read in place.
 
 `envelope` holds the first bytes of the body, padded with zeros where the body is shorter than 32
-bytes;
-`size` is the true size of the body. `tag` is the transport's own: what it needs to acknowledge this
-message. The agent fills in `subscription` (its place among those that the agent serves) and
-`corrupted` (the content is not what this agent sent).
+bytes; `size` is the true size of the body. `tag` is the transport's own: what it needs to
+acknowledge this message. The agent fills in `subscription` (its index among those that the agent
+serves) and `corrupted` (the content is not what this agent sent).
 """
 
 Rows = npt.NDArray[Any]
@@ -242,12 +244,12 @@ class Received:
     """Messages received, in order per lane. Rows and bodies are views until the next receive."""
 
     rows: Rows
-    """Of RECEIVED_DTYPE, one behind the other in memory: kernels are compiled for that."""
+    """Of RECEIVED_DTYPE and contiguous: kernels are compiled for that layout."""
     bodies: Sequence[bytes] | None = None
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None
     hashes: I64 | None = None
-    """Of the bodies' contents, put there by the agent where they are asked for."""
+    """Of the bodies' contents, filled in by the agent where the scenario asks for them."""
 
     @classmethod
     def of_columns(
@@ -261,7 +263,7 @@ class Received:
         tag: npt.NDArray[np.uint64] | None = None,
         **others: Any,
     ) -> Received:
-        """Columns copied into rows; `others` are the fields of this class."""
+        """Copy columns into rows. `others` are further fields of this class."""
         rows = np.zeros(len(envelope), RECEIVED_DTYPE)
         rows["received_ns"] = received_ns
         rows["lane"] = lane
@@ -309,7 +311,7 @@ class Received:
         return self.rows["corrupted"]
 
     def kept(self) -> Received:
-        """The same messages, with rows that stay as they are after the next receive."""
+        """The same messages, with a copy of the rows that stays valid after the next receive."""
         return replace(self, rows=self.rows.copy())
 
     def at(self, places: slice | I64) -> Received:
@@ -332,7 +334,8 @@ class Received:
 
 
 def joined(parts: Sequence[Received]) -> Received:
-    """Messages of several receives of one transport, without bodies, keys and headers."""
+    """Messages of several receives of one transport. Bodies, keys and headers are dropped, unless
+    there is only one part."""
     if not parts:
         return nothing_received()
     if len(parts) == 1:
@@ -344,7 +347,7 @@ def joined(parts: Sequence[Received]) -> Received:
 
 
 def _chained(columns: Sequence[Any]) -> Any:
-    """A column that all parts have or none of them."""
+    """Concatenate a column that either all parts have or none."""
     return None if columns[0] is None else np.concatenate(columns)
 
 
