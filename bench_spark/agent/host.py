@@ -95,8 +95,6 @@ def _link_speed_mbit() -> int | None:
 
 SLICE_NS = 100_000
 """The shortest slice that the kernel grants."""
-LONG_SLICE_NS = 100_000_000
-"""The longest."""
 
 # Numbers of the calls sched_setattr and sched_getattr, which the C library does not wrap.
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
@@ -136,29 +134,15 @@ def short_time_slice() -> Iterator[int | None]:
         _set(before)
 
 
-def yield_to_wakeups(pid: int) -> None:
-    """Ask for long slices for all threads of a process, and so for those it starts later.
-
-    It gets no less of the processor, but whatever wakes up beside it with a shorter slice, such as
-    a broker or an agent, takes the core at once.
-    """
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        wish = _attributes(int(task.name))
-        if wish is not None and wish.policy in _FAIR_POLICIES:
-            wish.runtime_ns = LONG_SLICE_NS
-            _set(wish, int(task.name))
-
-
-def _attributes(thread: int = 0) -> _Attributes | None:
-    """Of a thread by its number; 0: the calling one."""
+def _attributes() -> _Attributes | None:
     found = _Attributes()
     size = ctypes.sizeof(found)
-    return found if _call(1, thread, ctypes.byref(found), size, 0) else None
+    return found if _call(1, 0, ctypes.byref(found), size, 0) else None
 
 
-def _set(attributes: _Attributes, thread: int = 0) -> None:
+def _set(attributes: _Attributes) -> None:
     attributes.size = ctypes.sizeof(attributes)
-    _call(0, thread, ctypes.byref(attributes), 0)
+    _call(0, 0, ctypes.byref(attributes), 0)
 
 
 def _call(which: int, *arguments: object) -> bool:

@@ -47,7 +47,6 @@ from bench_spark.results.facts import (
     RunFacts,
 )
 from bench_spark.runs import RunConfig
-from bench_spark.spark.session import jvm_pid
 from bench_spark.store.delta import Store
 
 _LIBRARIES = (
@@ -118,6 +117,12 @@ class SparkOverhead:
         passed = time.monotonic() - self._began[0]
         if passed > 0:
             self.cores = max(0.0, _cpu_seconds(self._pids) - self._began[1]) / passed
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The process of the session's JVM: a child of this one, or with spark-submit its parent."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:

@@ -40,7 +40,6 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bench_spark import jars
-from bench_spark.agent.host import yield_to_wakeups
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady, TooFewSlots
 from bench_spark.java import is_submitted, require_java
@@ -243,9 +242,6 @@ def build_session(
     if not is_submitted():
         launch_jvm(conf)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
-    if master_of(session).startswith("local"):
-        # Agents, and in trials brokers, share the machine with it: its bursts add to no latency.
-        yield_to_wakeups(jvm_pid(session))
     # When the JVM is killed, PySpark's own server would print the traceback of a reset connection.
     accumulators: Any = session.sparkContext._accumulatorServer
     accumulators.handle_error = lambda request, address: None
@@ -256,12 +252,6 @@ def build_session(
         "file), or put Delta's jars on the class path of driver and executors (docs/cluster.md)",
     )
     return session
-
-
-def jvm_pid(spark: SparkSession) -> int:
-    """The process of the session's JVM: a child of this one, or with spark-submit its parent."""
-    jvm: Any = spark._jvm
-    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def is_alive(spark: SparkSession) -> bool:

@@ -8,7 +8,8 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from bench_spark.spark.session import free_slots, jvm_pid, local_session_master, wait_for_slots
+from bench_spark.spark.observer import jvm_pid
+from bench_spark.spark.session import free_slots, local_session_master, wait_for_slots
 
 
 def test_a_local_session_has_room_for_the_agents_and_the_rolling_metrics(
