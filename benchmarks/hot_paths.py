@@ -37,7 +37,7 @@ from benchmarks.paths import (
 )
 
 BATCHES = (1, 16, 256)
-"""Batches of the AMQP plane: a paced load sends few at a time, a maximum as many as this."""
+"""Messages at a time: a paced load sends few at a time, a maximum as many as this."""
 RECORDED_BATCH = 1000
 TURN_SECONDS = 0.2
 LOOPBACK_WARMUP_SECONDS, LOOPBACK_MEASURE_SECONDS = 1, 3
