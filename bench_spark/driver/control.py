@@ -16,7 +16,8 @@ may share its messages in any way. A subscription is *silent* while it receives 
 more and more is confirmed: from the first such confirmation on. On a schedule until the last, of
 which there must be several: so neither a pause of the schedule is a silence, nor the time between
 two messages of a slow one, of which the first was received before it was confirmed. Without one
-confirmations may end, because a silence itself stops the producers.
+a silence itself stops the producers, so it lasts as long as anything is missing; only where a limit
+may have dropped that, or repeats are not known, it needs a confirmation to begin.
 """
 
 from __future__ import annotations
@@ -142,10 +143,12 @@ class SilenceWatch:
         self._wiring = wiring = scenario.wiring
         self._is_watched = scenario.has_both_ends
         self._has_schedule = scenario.load.has_schedule
-        self._may_drop = any(True for _ in dropping_limits(scenario))
-        """What is missing may be gone: only what is confirmed in a silence is waited for."""
         self._knows_repeats = scenario.has_accounts
         """Small bodies that come twice count twice, and would seem to be all that was confirmed."""
+        self._begins_with_confirmation = (
+            self._has_schedule or not self._knows_repeats or any(dropping_limits(scenario))
+        )
+        """Else whatever is missing is waited for: it was not dropped."""
         self._reported_ns = {
             assignment.agent: 0 for assignment in plan.assignments if assignment.consumers
         }
@@ -157,7 +160,7 @@ class SilenceWatch:
         self._seen_received = self._received.copy()
         self._since_ns = np.zeros(subscriptions, np.int64)
         self._confirmations = np.zeros(subscriptions, np.int64)
-        """Looks since the last message was received that found more confirmed."""
+        """Looks since the last message was received that found what it waits for."""
         self._longest_ns = np.zeros(subscriptions, np.int64)
         self._longest_since_ns = np.zeros(subscriptions, np.int64)
         self._measured_from_ns: int | None = None
@@ -194,13 +197,9 @@ class SilenceWatch:
         if not self._looked_ns:
             grew[:] = False
         self._confirmations[~is_silent] = 0
-        if self._has_schedule or self._may_drop or not self._knows_repeats:
-            begins = grew & (self._confirmations == 0)
-        else:
-            begins = is_silent & (self._confirmations == 0)
-            self._confirmations[begins & ~grew] = 1
-        self._since_ns[begins] = self._looked_ns or now_ns
-        self._confirmations[grew] += 1
+        waits = grew if self._begins_with_confirmation else is_silent
+        self._since_ns[waits & (self._confirmations == 0)] = self._looked_ns or now_ns
+        self._confirmations[waits] += 1
         if self._has_schedule:
             counts = grew & (self._confirmations >= FEWEST_CONFIRMATIONS)
         else:
