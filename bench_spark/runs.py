@@ -21,17 +21,12 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
-from bench_spark.compare.comparison import Group
-from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.config.ends import End, Ends, scenario_at
 from bench_spark.config.loader import Given, check_run_id, load_scenario, with_ends, with_tags
-from bench_spark.config.models import Scenario, stored_scenario
+from bench_spark.config.models import Scenario
 from bench_spark.config.objectives import parse_objective
 from bench_spark.config.problems import shown_value
 from bench_spark.data.checking import find_doubt, with_records_at
-from bench_spark.driver_process import ABANDONED, RUNNING
 from bench_spark.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
@@ -48,8 +43,7 @@ from bench_spark.process import in_background
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
 from bench_spark.results.audit import ABORTED, FAILED
-from bench_spark.results.document import Reached, TrialOf, partial_document, run_row
-from bench_spark.results.stored import StoredRun, stored_run
+from bench_spark.results.document import TrialOf, run_row
 from bench_spark.spark.launch import (
     refuse_too_few_slots,
     refuse_unshared_store,
@@ -415,60 +409,3 @@ def execute(
         with_remedy(config.ends),
     ):
         return engine.run(config)
-
-
-# -- stored runs -----------------------------------------------------------------------------------
-
-
-def shown_run(store: Store, run_id: str) -> StoredRun:
-    """A run with its result; of one that has none yet what its events say so far."""
-    found = stored_run(store, run_id)
-    if found.document["status"] not in (RUNNING, ABANDONED) or "counts" in found.document:
-        return found
-    columns = ["tick", "tick_start", "confirmed"]
-    events = store.read("events", columns=columns, run_id=run_id)
-    events = events.filter(pc.field("tick") >= 0)
-    if not len(events):
-        return found
-    first = events.sort_by("tick").slice(0, 1)
-    measured_from = store.read("runs", columns=["measured_from"], run_id=run_id)["measured_from"][0]
-    reached = Reached(
-        tick=first["tick"][0].as_py(),
-        tick_start_ns=first["tick_start"][0].value * 1000,
-        newest_tick=pc.max(events["tick"]).as_py(),
-        has_confirms=bool(pc.sum(events["confirmed"]).as_py()),
-        measured_from_ns=measured_from.value * 1000 if measured_from.is_valid else None,
-    )
-    from bench_spark.spark.merge import ticks_here
-
-    document = partial_document(
-        run_id,
-        stored_scenario(run_id, found.document["scenario"]),
-        found.document["broker"],
-        reached,
-        ticks_here(store, run_id, reached.newest_tick),
-    )
-    return StoredRun(document | {"status": found.document["status"]}, found.exit_code)
-
-
-def group_of_runs(
-    store: Store, run_ids: Sequence[str], label: str, found_keys: Sequence[str] = ()
-) -> Group:
-    return Group(label, [_series(store, run_id) for run_id in run_ids], found_keys)
-
-
-def _series(store: Store, run_id: str) -> RunSeries:
-    from bench_spark.spark.merge import merged_ticks_here
-
-    found = stored_run(store, run_id)
-    if not found.document.get("measures") and not found.document.get("rates"):
-        raise ConfigurationError(
-            f"compare: {run_id} has no result: it is {found.document['status']}"
-        )
-    [times] = store.read(
-        "runs", columns=["measured_from", "measured_until"], run_id=run_id
-    ).to_pylist()
-    began, ended = times["measured_from"], times["measured_until"]
-    measured = None if began is None or ended is None else (began.timestamp(), ended.timestamp())
-    resources = store.read("resources", run_id=run_id, phase="measure").to_pylist()
-    return run_series(found.document, merged_ticks_here(store, run_id), measured, resources)

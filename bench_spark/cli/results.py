@@ -29,7 +29,6 @@ from bench_spark.report.comparison import ComparisonReport
 from bench_spark.report.formats import Rows, RunList
 from bench_spark.report.run import TraceReport, report_of
 from bench_spark.results.stored import existing_store, listed_runs, stored_run
-from bench_spark.runs import group_of_runs, shown_run
 from bench_spark.spark.launch import settled_master, spark_session
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import TABLES
@@ -128,6 +127,8 @@ def show(
     exit_code: Annotated[bool, option("--exit-code", "End with the exit code of the run.")] = False,
 ) -> None:
     """Print the result of a stored run, or the result so far of one that goes on or was killed."""
+    from bench_spark.spark.stored import shown_run
+
     outputs = parse_formats(formats)
     found = shown_run(existing_store(store), run)
     outputs.write(report_of(found.document, store))
@@ -249,6 +250,8 @@ def compare(
 
 
 def _group(store: Store, text: str) -> Group:
+    from bench_spark.spark.stored import group_of_runs
+
     run_ids = [part.strip() for part in text.split(",")]
     if not all(run_ids):
         raise ConfigurationError(f"compare: {shown_value(text)}: a run id between commas is empty")

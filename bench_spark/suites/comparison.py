@@ -8,7 +8,6 @@ from typing import Any
 from bench_spark.compare.comparison import Gate, Group, comparison_document
 from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import ConfigurationError
-from bench_spark.runs import group_of_runs
 from bench_spark.store.delta import Store
 from bench_spark.suites.suite import SuiteConfig, TrialRun, is_finished, runs_of_suite
 
@@ -25,6 +24,8 @@ class StoredSuite:
         self._searched = {_name(trial) for trial in trials_of(config.suite) if trial.search}
 
     def group(self, name: str) -> Group:
+        from bench_spark.spark.stored import group_of_runs
+
         found_keys = (RATE,) if name in self._searched else ()
         return group_of_runs(self._store, self.trials[name], name, found_keys)
 

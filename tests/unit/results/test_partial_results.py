@@ -17,7 +17,7 @@ from bench_spark.driver.committer import events_table
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.results.document import run_row
-from bench_spark.runs import shown_run
+from bench_spark.spark.stored import shown_run
 from bench_spark.store.delta import Store
 
 START_NS = 1_700_000_000 * NANOSECONDS
